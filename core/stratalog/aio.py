@@ -155,7 +155,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
     async def poll(
         self, max_records: int = _CHUNK_RECORDS, timeout_ms: int = 0
     ) -> dict[TopicPartition, list[RecordType]]:
-        """Return the result of ``Consumer.poll``, called on a thread."""
+        """Call ``Consumer.poll`` on a thread, and return its result."""
         records_by_partition = dict[TopicPartition, list[RecordType]]()
 
         def poll() -> None:
@@ -171,7 +171,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         return records_by_partition
 
     async def records(self, timeout_ms: int = 0) -> AsyncIterator[tuple[TopicPartition, RecordType]]:
-        """Yield each record with its partition; end after ``timeout_ms`` without a record.
+        """Yield each record with its partition. The iteration ends if no record arrives for ``timeout_ms``.
 
         With the default 0, the iteration ends when no record is available. Records are polled one by one. Therefore the
         consumer's position is after the last record that was yielded.
@@ -186,7 +186,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         await self._call(self._consumer.commit, offsets, durability)
 
     async def committed(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the result of ``Consumer.committed``, called on a thread."""
+        """Call ``Consumer.committed`` on a thread, and return its result."""
         return await self._call(self._consumer.committed)
 
     async def assign(self, names: Iterable[TopicPartition]) -> None:
@@ -210,7 +210,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         return await self._call(self._consumer.offsets_for_times, timestamps_ms)
 
     async def lag(self) -> dict[TopicPartition, int]:
-        """Return the result of ``Consumer.lag``, called on a thread."""
+        """Call ``Consumer.lag`` on a thread, and return its result."""
         return await self._call(self._consumer.lag)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
@@ -235,11 +235,11 @@ class AsyncLog:
         self._log = log
 
     async def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult:
-        """Return the result of ``Log.append``, called on a thread."""
+        """Call ``Log.append`` on a thread, and return its result."""
         return await asyncio.to_thread(self._log.append, records, durability)
 
     async def fetch(self, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted") -> Fetched:
-        """Return the result of ``LogReader.fetch``, called on a thread."""
+        """Call ``LogReader.fetch`` on a thread, and return its result."""
         return await asyncio.to_thread(self._log.fetch, offset, max_bytes, isolation)
 
     async def records(

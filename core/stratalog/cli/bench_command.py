@@ -206,7 +206,7 @@ class _Run:
         return self._rate("append durably, in threads", sum(counts), began_ns, f"{self._threads} threads, a log each")
 
     def _cold(self, tier: str) -> Reader:
-        """Open a reader of ``tier`` with empty caches, without the disk cache that the settings name."""
+        """Open a reader of ``tier`` with empty caches in memory, and without the disk cache of the settings."""
         settings = self._place.settings()
         engine = settings.engine.replaced({"tier.cache.dir": None}, "bench")
         return open_settled(tier, replace(settings, engine=engine), tier_options=self._place.tier_options)
@@ -256,7 +256,7 @@ class _Run:
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _measure(self, work: Callable[[int], object]) -> list[float]:
-        """Call ``work`` at least once, until about a second has passed; return the duration of each call in ms."""
+        """Call ``work`` repeatedly for about a second, at least once. Return the duration of each call in ms."""
         times, began_ns = list[float](), self._clock.monotonic_ns()
         while (start_ns := self._clock.monotonic_ns()) - began_ns < _ENOUGH_NS or not times:
             work(len(times))
@@ -276,7 +276,7 @@ def _latency(name: str, times: list[float], detail: str) -> Figure:
 
 @contextlib.contextmanager
 def _prefix(place: TierPlace, name: str) -> Iterator[str]:
-    """Yield the URI of a new prefix in the tier's store; delete its objects at the end of the block."""
+    """Yield the URI of a new prefix in the tier's store. At the end of the ``with`` block, delete its objects."""
     uri = place.uri.rstrip("/") + f"/{name}"
     scheme, path = split_scheme(uri)
     if scheme == "file":  # the folder is the bucket, and a store does not create its bucket

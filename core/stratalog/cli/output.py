@@ -36,7 +36,7 @@ TitledTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[object]]]
 
 T = TypeVar("T")
 Columns: TypeAlias = Mapping[str, Callable[[T], object]]
-"""Names of the columns of a table, each with a function that returns the value of an item in this column."""
+"""Columns of a table, by name. Each function returns the cell of an item in its column."""
 
 _LIVE_LINES = 5  # lines of a table in addition to its rows
 _KIB = 1024

@@ -85,7 +85,7 @@ class Section:
             source: origin of the values (a file, "environment", a call), for error texts.
 
         Raises:
-            UnknownSettingError: no setting has the name; the text suggests the most similar name if there is one.
+            UnknownSettingError: a name is not the name of a setting. The text suggests a similar name if there is one.
             ConfigError: a value has the wrong type or is not allowed, a name occurs twice or is not text, or two
                 settings contradict each other.
         """

@@ -383,7 +383,7 @@ class TopicConfig(Section):
 
 
 def _topic_key_of(name: str) -> str:
-    """Return the topic setting whose default Kafka's broker setting ``name`` sets; "" if there is none."""
+    """Return the topic setting for Kafka's broker setting ``name``, which sets its default; "" if there is none."""
     topic_keys = TopicConfig.keys()
     candidates = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))
     return _BROKER_NAMES.get(name) or next((candidate for candidate in candidates if candidate in topic_keys), "")

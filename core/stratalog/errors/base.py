@@ -90,8 +90,8 @@ class TopicExistsError(ConfigError):
 class AttachError(ConfigError):
     """An attach or a restore is refused, or was interrupted and must be repeated.
 
-    It is refused if the directory is not empty, a topic is unknown or has several ids, or a manifest is incomplete. An
-    engine does not open a directory in which an attach or a restore was interrupted.
+    An attach or a restore is refused if the directory is not empty, a topic is unknown or has several ids, or a
+    manifest is incomplete. An engine does not open a directory in which an attach or a restore was interrupted.
     """
 
 

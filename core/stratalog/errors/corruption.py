@@ -55,7 +55,7 @@ class CorruptCheckpointError(CorruptionError):
 
 
 class CorruptManifestError(CorruptionError):
-    """A root or page of a tier's manifest is malformed, missing or contradictory, or evicted records are in no root."""
+    """A root or page of a tier's manifest is malformed, missing or contradictory, or no root names evicted records."""
 
     advice = "stop all writers of this tier, and run stratalog verify on its URI"
 

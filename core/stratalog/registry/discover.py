@@ -43,8 +43,8 @@ class Candidate:
         """Import the plugin, and return its module or object.
 
         Raises:
-            PluginImportError: the import raised an ImportError; the text names the package to install, if known.
-            PluginError: the import raised another exception.
+            PluginImportError: the import raised an ImportError. The text names the package to install, if known.
+            PluginError: the import raised an exception other than ImportError.
         """
         try:
             return self.entry_point.load()
@@ -77,8 +77,8 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
         module: the missing top-level module.
 
     Returns:
-        ``distribution[extra]`` for the extra with the fewest requirements that contains the module; the requirement
-        itself if it belongs to no extra; "" if no requirement has the module's name.
+        The requirement with the module's name. If this requirement belongs to extras, ``distribution[extra]`` for the
+        extra with the fewest requirements. "" if no requirement has the module's name.
     """
     extras: dict[str, int] = Counter()
     extra_names: list[str] = []

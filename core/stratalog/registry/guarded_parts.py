@@ -101,7 +101,7 @@ def _make_method(part: type[Any], name: str, declared: ResultType, *, is_propert
             state = None if check is None or check.before is None else check.before(self, *args, **keywords)
             if is_property:
                 result = getattr(self.inner, name)
-            elif getattr(type(self.inner), name, None) is default:  # not overridden: the default calls guarded methods
+            elif getattr(type(self.inner), name, None) is default:  # the default method calls guarded methods
                 result = default(self, *args, **keywords)
             else:
                 result = getattr(self.inner, name)(*args, **keywords)

@@ -165,7 +165,7 @@ class Catalogue(OfferTable[Provider[C]]):
         return claims[0].provider
 
     def by_label(self, label: str) -> Provider[C]:
-        """Return the provider that reads bytes written by ``label`` (``name@version``).
+        """Return the provider that can read bytes of the component ``label`` (``name@version``).
 
         Raises:
             UnknownComponentError: no provider has this name, its version is too old, or ``label`` is malformed.

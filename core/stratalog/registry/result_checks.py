@@ -22,7 +22,7 @@ from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import MAC_BYTES, ManifestAuthenticator
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile, SegmentStore
 
-_NO_LIMIT: Final = 1 << 31  # decompressed bytes need no limit: the caller had them in memory
+_NO_LIMIT: Final = 1 << 31  # no limit, because the caller has the decompressed bytes in memory
 _COMPARED: Final = tuple(name for name in BATCH_COLUMNS if name != "record_count")  # a scan may not know the count
 _VERDICTS: Final = bytes(Verdict)
 _Contents = list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]

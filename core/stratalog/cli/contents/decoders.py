@@ -81,7 +81,7 @@ def internal_topic(path: Path) -> str:
 
     Only the start of the folder's name is compared. Therefore folders with a suffix such as ``-delete`` are recognized.
     """
-    folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - the folder of a link counts, not the folder of its target
+    folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - does not resolve links
     return next((topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if folder.startswith(f"{topic}-")), "")
 
 

@@ -204,7 +204,7 @@ def _cells(column: Any) -> list[Any]:
 
 
 def _to_cell(value: Any) -> Any:
-    """Return a cell as a table or CSV shows it: bytes as text, lists and objects as JSON."""
+    """Return a cell for a table or for CSV: bytes become text, and lists and objects become JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return json.dumps(_to_json(value), default=str) if isinstance(value, dict | list) else value

@@ -59,7 +59,7 @@ def list_topics(place: LogPlace, output: Output) -> int:
 def create_topic(place: LogPlace, output: Output, topic: str, partitions: int, settings: tuple[str, ...]) -> None:
     """Create TOPIC.
 
-    Warns about settings that make segments very small in the tier; `stratalog tier cost` shows the cost.
+    The command warns if the settings make segments in the tier very small. `stratalog tier cost` shows the cost.
     """
     config = dict(split_setting(setting) for setting in settings)
     with place.new_engine() as engine:
@@ -89,7 +89,7 @@ def alter_topic(
 ) -> None:
     """Change settings of TOPIC, or add partitions.
 
-    After partitions are added, new records of a key may go to another partition than the stored records of this key.
+    After partitions are added, new records of a key can be in a different partition than the key's older records.
     """
     changes: dict[str, object] = {**dict.fromkeys(unset), **dict(split_setting(setting) for setting in settings)}
     if not changes and partitions is None:

@@ -63,7 +63,7 @@ class StoreChecks:
     def _key(self) -> str:
         return probe_key(random_uuid(self._env.chance))
 
-    # --- one check each ----------------------------------------------------------------------------------------------
+    # --- the checks ---------------------------------------------------------------------------------------------------
 
     def _list(self) -> Diagnosis:
         self._store.list("", limit=1)

@@ -22,7 +22,7 @@ _COLUMNS: Final = ("position", "size", "v", "offsets", "records", "codec", "epoc
 
 
 def dump_log(context: Context, source: Source, base_offset: int | None, topic: str) -> None:
-    """Show the batches of a ``.log`` file. Damage is reported to ``context`` after the good batches before it.
+    """Show the batches of a ``.log`` file up to the first damage. Then report the damage to ``context``.
 
     Args:
         context: state of the command.

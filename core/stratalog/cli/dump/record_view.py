@@ -58,7 +58,7 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
         components: formats and codecs.
 
     Raises:
-        CorruptBatchError: the records do not fit the batch, or the codec is not installed.
+        CorruptBatchError: the records contradict the header of the batch, or the codec is not installed.
         DecompressedSizeError: the records are larger than ``limits.decompressed.bytes``.
     """
     batch = row[0]

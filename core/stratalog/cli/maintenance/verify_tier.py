@@ -120,7 +120,7 @@ class TierCheck:
     state: str | None = None
 
     def run(self, output: Output) -> int:
-        """Run the check, print the findings, and return the exit code: 1 if problems remain, otherwise 0.
+        """Run the check, print the findings, and return the exit code: 1 if problems remain, or 0.
 
         Raise UsageError if an option needs another option, and ConfigError if the tier has no logs.
         """
