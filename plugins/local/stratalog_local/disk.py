@@ -1,4 +1,4 @@
-"""State that one open store shares with its folders and files."""
+"""State that an open store shares with its folders and files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LOCKS: Final = 64
 class Disk:
     """Access of one store to the file system.
 
-    ``small_limit_bytes`` is the setting ``limits.checkpoint.bytes``. ``closed`` is True after the store was closed.
-    ``change_locks`` contains the locks for changes of memory-mapped index files. Several files share one lock, because
-    a lock for each file would use too much memory.
+    ``small_limit_bytes`` is the value of the setting ``limits.checkpoint.bytes``. ``closed`` is True after the store
+    was closed. ``change_locks`` contains the locks for changes of memory-mapped index files. Several files share a
+    lock, because one lock for each file would use too much memory.
     """
 
     files: Vfs
@@ -31,7 +31,7 @@ class Disk:
     )
 
     def check_open(self, path: str) -> None:
-        """Raise ClosedError, with ``path`` in its text, if the store is closed."""
+        """Raise ClosedError if the store is closed. The error text contains ``path``."""
         if self.closed:
             raise ClosedError(f"the log directory is closed path={path}")
 

@@ -45,10 +45,12 @@ class LocalLogFiles(Folder, LogFiles):
         )
 
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
-        """Open an index file. A missing file is created if ``writable`` is True; otherwise the index is empty.
+        """Open an index file.
 
-        If ``writable`` and ``reserve`` are True, the file is memory-mapped. Until it is closed, it may have reserved
-        space after its entries. ``max_bytes`` is the largest size to which the file may grow.
+        If the file is missing, create it if ``writable`` is True; otherwise return an empty index.
+
+        If ``writable`` and ``reserve`` are True, the file is memory-mapped, and it may have reserved space after its
+        entries until it is closed. ``max_bytes`` is the largest size to which the file may grow.
 
         Raises:
             CorruptIndexError: the file is larger than ``max_bytes``, and ``writable`` is False.
@@ -77,9 +79,9 @@ class LocalLogFiles(Folder, LogFiles):
         return PlainIndex(file, path, max_bytes)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file. A missing file is no error. The new name is durable only after ``sync``."""
+        """Rename a file. If the file is missing, do nothing. The new name is durable only after ``sync``."""
         self.rename_existing(old, new)
 
     def remove(self, name: str) -> None:
-        """Delete a file. A missing file is no error. The deletion is durable only after ``sync``."""
+        """Delete a file. If the file is missing, do nothing. The deletion is durable only after ``sync``."""
         self.remove_existing(name)

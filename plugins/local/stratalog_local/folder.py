@@ -1,4 +1,4 @@
-"""One folder: checked names, typed errors, and atomic replacement of small files."""
+"""One folder. It checks names, raises typed errors, and replaces small files atomically."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from stratalog.spi import Buffer, FileStat
 from stratalog_local.disk import Disk, check_name
 
 _NEW: Final = ".tmp"
-# Errors that only opening a folder returns, never a sync.
+# Errors that are possible only when a folder is opened, not in a sync.
 _NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
 
-_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})  # POSIX allows both
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})  # POSIX allows both errors
 
 
 class Folder:
@@ -40,15 +40,15 @@ class Folder:
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk, self._path = disk, path
-        self._has_failed_sync = False  # after a failure, names may be lost, and a second sync would not report that
-        self._replace_lock = threading.Lock()  # two writers of one small file would share its temporary name
+        self._has_failed_sync = False  # if a sync fails, names may be lost; a second sync would not report this
+        self._replace_lock = threading.Lock()  # two writers of one small file would use the same temporary name
 
     def path(self, name: str = "") -> str:
-        """Return the path of the entry ``name``, or of the folder if ``name`` is empty."""
+        """Return the path of the file or folder ``name``. If ``name`` is empty, return the path of this folder."""
         return f"{self._path}/{check_name(name)}" if name else self._path
 
     def list(self) -> list[FileStat]:
-        """Return the entries of the folder, sorted by name. A symbolic link is not followed."""
+        """Return the files and folders in this folder, sorted by name. Symbolic links are not followed."""
         self._disk.check_open(self._path)
         try:
             return self._disk.handles.with_room(lambda: self._disk.files.list(self._path))
@@ -56,16 +56,16 @@ class Folder:
             raise log_dir_error(error, self._path) from error
 
     def stat(self, name: str) -> FileStat | None:
-        """Return the attributes of an entry, or None if the entry does not exist. A symbolic link is followed."""
+        """Return the attributes of a file or folder; None if it does not exist. A symbolic link is followed."""
         return self._stat(self.path(check_name(name)))
 
     def exists(self) -> bool:
-        """Return True if the path names a folder, also through a symbolic link."""
+        """Return True if there is a folder, or a symbolic link to a folder, at the path."""
         attributes = self._stat(self._path)
         return attributes is not None and attributes.is_folder
 
     def read_small(self, name: str) -> bytes | None:
-        """Return the contents of a small file, or None if the file is missing.
+        """Return the contents of a small file; None if the file is missing.
 
         Raises:
             CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
@@ -97,7 +97,7 @@ class Folder:
             self.sync()
 
     def rename_existing(self, old: str, new: str) -> bool:
-        """Rename an entry; an existing file ``new`` is replaced. Return False if ``old`` does not exist.
+        """Rename a file or folder. An existing file ``new`` is replaced. Return False if ``old`` does not exist.
 
         The new name is durable only after ``sync``.
         """
@@ -136,7 +136,7 @@ class Folder:
             raise log_dir_error(error, path) from error
 
     def remove_tree(self, name: str) -> None:
-        """Delete the folder ``name`` with everything in it. The deletion is durable only after ``sync``.
+        """Delete the folder ``name`` with all its contents. The deletion is durable only after ``sync``.
 
         If ``name`` is a symbolic link to a folder, delete only the link. Do nothing if ``name`` is missing or is a file.
         """
@@ -160,7 +160,10 @@ class Folder:
             raise log_dir_error(error, path) from error
 
     def _remove_empty(self, name: str) -> bool:
-        """Delete ``name`` if it is an empty folder or a link to a folder. Return False if it is a folder with entries."""
+        """Delete ``name`` if it is an empty folder or a link to a folder.
+
+        Return False if it is a folder that is not empty.
+        """
         path = self.path(name)
         try:
             self._disk.files.remove_folder(path)
@@ -170,7 +173,7 @@ class Folder:
             if not isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise log_dir_error(error, path) from error
             attributes = self._stat(path)
-            # the system refuses to remove a symbolic link as a folder; its attributes are those of its target
+            # the system refuses to remove a symbolic link as a folder; the attributes describe the target of the link
             if attributes is not None and attributes.is_folder:
                 self.remove_existing(name)
         return True
@@ -179,13 +182,13 @@ class Folder:
         """Create the folder and its missing parents. The new folders are durable on return.
 
         Raises:
-            FileExistsError: the folder, or another entry at its path, exists.
+            FileExistsError: the folder, or a file at its path, exists.
         """
         self._disk.check_writable(self._path)
         files, parent = self._disk.files, _parent(self._path)
         try:
             if files.stat(parent) is None:
-                with contextlib.suppress(FileExistsError):  # another thread or process created it in between
+                with contextlib.suppress(FileExistsError):  # another thread or process has created it meanwhile
                     Folder(self._disk, parent).make()
             files.make_folder(self._path)
             self._disk.handles.with_room(lambda: files.sync_folder(parent))
@@ -199,7 +202,7 @@ class Folder:
 
         Raises:
             LogDirOfflineError: this sync or an earlier sync failed. A failed sync is never retried.
-            LogDirError: the folder cannot be opened. The call may be repeated.
+            LogDirError: the folder cannot be opened. The caller may retry.
         """
         self._disk.check_writable(self._path)
         if self._has_failed_sync:
@@ -222,7 +225,7 @@ class Folder:
 
 
 def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
-    """Write ``data`` to a temporary file, and rename the file to ``path``, which need not exist.
+    """Write ``data`` to a temporary file, and rename the file to ``path``. A file at ``path`` is replaced.
 
     With ``sync``, ``data`` is durable before the rename. Without ``sync``, a power loss may leave a partial file. The
     rename is durable only after a sync of the folder.
@@ -250,7 +253,7 @@ def _write_new(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
 
     try:
         descriptor = disk.handles.with_room(create)
-    except FileExistsError:  # a crash left the file
+    except FileExistsError:  # the file remained after a crash
         files.remove(path)
         descriptor = disk.handles.with_room(create)
     try:

@@ -1,7 +1,7 @@
-"""Index files. The files of an active segment are memory-mapped if they may have reserved space.
+"""Index files. If the index files of an active segment may have reserved space, they are memory-mapped.
 
-A map is never closed explicitly, because a reader may still use it. Python frees the map after its last view. Space is
-allocated before it is mapped, because a write through a map to a full disk kills the process.
+A memory map is never closed explicitly, because a reader may still use it. Python frees the map after its last view.
+Space is allocated before it is mapped, because the process would be killed by a write through a map to a full disk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PlainIndex(IndexFile):
     def __init__(self, file: LocalSegmentFile, path: str, max_bytes: int) -> None:
         self._file, self._path = file, path
         self._max_bytes = max(max_bytes, file.size_bytes)
-        self._content = memoryview(b"")  # content at the last view; between truncations the file only grows
+        self._content = memoryview(b"")  # content at the last call of `view`; between truncations the file only grows
 
     @property
     def size_bytes(self) -> int:
@@ -52,7 +52,10 @@ class PlainIndex(IndexFile):
         return self._file.size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Append entries. Raise PluginError if the file would exceed ``max_bytes``, LogDirError if the write fails."""
+        """Append entries.
+
+        Raise PluginError if the file would exceed ``max_bytes``. Raise LogDirError if the write fails.
+        """
         self._file.check_writable()
         size = memoryview(entries).nbytes
         if size:
@@ -67,7 +70,10 @@ class PlainIndex(IndexFile):
         return content[:size]
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` bytes. Raise ValueError if there are fewer, LogDirError if truncation fails."""
+        """Keep the first ``size_bytes`` bytes.
+
+        Raise ValueError if the file has fewer. Raise LogDirError if the truncation fails.
+        """
         self._file.truncate(size_bytes)
         self._content = memoryview(b"")
 
@@ -88,14 +94,14 @@ class PlainIndex(IndexFile):
 
 
 class MappedIndex(PooledFile, IndexFile):
-    """Index file that is written through a memory map. The size of the file and of the map grows by doubling.
+    """Index file that is written through a memory map. When the file and the map grow, their size doubles.
 
-    One thread may write. Readers call ``view`` without a lock. ``sync`` includes the bytes that were written through a
-    map.
+    Only one thread may write. Readers call ``view`` without a lock. ``sync`` also makes bytes durable that were written
+    through a map.
 
     Args:
         disk: shared state of the store.
-        path: path of the file, which exists.
+        path: path of an existing file.
         size_bytes: size of the file; all its bytes are entries.
         max_bytes: largest size to which appends may extend the file.
     """
@@ -106,12 +112,12 @@ class MappedIndex(PooledFile, IndexFile):
         super().__init__(disk, path, writable=True)
         self._size_bytes = self._capacity = size_bytes
         self._max_bytes = max(max_bytes, size_bytes)
-        self._allocated_bytes = 0  # bytes that may be written through a map; an existing file may have holes
+        self._allocated_bytes = 0  # size that may be written through a map; 0: an existing file may have holes
         # Read-only view of the whole map, because slices of a view cost less than a view for each reader. `obj` is the
         # map, for writes. Replaced under _change_lock; the pool may set it to None at any time.
         self._map: memoryview | None = None
         self._maps: tuple[weakref.ref[mmap.mmap], ...] = ()  # maps that a view may still use
-        self._copy: bytes | None = None  # content that readers see after close
+        self._copy: bytes | None = None  # content that `view` returns after `close`
 
     @property
     def _change_lock(self) -> threading.Lock:
@@ -127,8 +133,8 @@ class MappedIndex(PooledFile, IndexFile):
         """Append entries through the map. The file and the map grow first if the entries do not fit.
 
         Raises:
-            PluginError: the file would exceed ``max_bytes``; nothing is written.
-            LogDirError: the file cannot grow or be mapped, or an earlier write or sync failed; nothing is written.
+            PluginError: the file would exceed ``max_bytes``. Nothing is written.
+            LogDirError: the file cannot grow or be mapped, or an earlier write or sync failed. Nothing is written.
         """
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
         start, memory_map = self._size_bytes, self._map
@@ -146,7 +152,7 @@ class MappedIndex(PooledFile, IndexFile):
         self._size_bytes = end
 
     def view(self) -> memoryview:
-        """Return the entries as a read-only view of the map, or of a copy after ``close``.
+        """Return the entries as a read-only view: of the map, or after ``close`` of a copy.
 
         Raises:
             LogDirError: the file cannot be mapped.
@@ -164,11 +170,11 @@ class MappedIndex(PooledFile, IndexFile):
         return memory_map[:size]
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` bytes of the entries, also on disk.
+        """Keep the first ``size_bytes`` bytes of the entries, and truncate the file on disk.
 
         Raises:
             ValueError: the entries have fewer bytes.
-            LogDirError: the file on disk cannot be truncated, and keeps its entries.
+            LogDirError: the file on disk cannot be truncated. It keeps its entries.
         """
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
@@ -178,7 +184,7 @@ class MappedIndex(PooledFile, IndexFile):
             try:
                 self._cut(views_see_more=size_bytes < old_size)
             except StorageError:
-                self._size_bytes = old_size  # otherwise an append would change bytes that an older view shows
+                self._size_bytes = old_size  # so that no append changes bytes of an older view
                 raise
 
     def trim(self) -> None:
@@ -197,7 +203,7 @@ class MappedIndex(PooledFile, IndexFile):
                 return
             self._copy = b""
             try:
-                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # there is no file to trim
+                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # no file to trim
                     self._copy = self._read_entries()
                     if self.in_service:
                         self._cut(views_see_more=False)
@@ -215,7 +221,7 @@ class MappedIndex(PooledFile, IndexFile):
         try:
             self.allocate(capacity)
         except OutOfResourcesError:
-            self.cut(self._capacity)  # a part of the space may have been allocated
+            self.cut(self._capacity)  # remove space that may have been allocated partly
             raise
         self._capacity = self._allocated_bytes = capacity
         self._map = None
@@ -226,7 +232,7 @@ class MappedIndex(PooledFile, IndexFile):
             return view
         descriptor = self.pin_for_change()
         try:
-            # a read beyond the file's end would kill the process
+            # a read of the map beyond the end of the file would kill the process
             if self._disk.files.size_bytes(descriptor) < self._capacity:
                 raise FileReplacedError("another process truncated the index file", self.path)
             memory_map = self._disk.handles.with_room(
@@ -245,10 +251,10 @@ class MappedIndex(PooledFile, IndexFile):
         return self.read_bytes(0, self._size_bytes) if self._size_bytes else b""
 
     def _release_map(self) -> None:
-        """Release the map. The pool calls this on any thread when it needs the map's descriptor."""
+        """Release the map. The pool calls this method, on any thread, when it needs the descriptor of the map."""
         self._map = None
         lock = self._change_lock
-        if lock.acquire(blocking=False):  # if the lock is held, its holder may be adding another map
+        if lock.acquire(blocking=False):  # the holder of the lock may be adding another map
             if not self._has_views():
                 self._maps = ()
             lock.release()
@@ -260,8 +266,8 @@ class MappedIndex(PooledFile, IndexFile):
     def _cut(self, *, views_see_more: bool) -> None:
         """Truncate the file to its entries.
 
-        If a view covers more bytes, replace the file instead: access to a map beyond the end of its file kills the
-        process.
+        If a view covers more bytes, replace the file instead, because access to a map beyond the end of its file kills
+        the process.
         """
         self._disk.handles.drop((self, "map"))
         self._map = None
@@ -276,7 +282,7 @@ class MappedIndex(PooledFile, IndexFile):
 def check_fits(size_bytes: int, max_bytes: int, path: str) -> None:
     """Raise PluginError if ``size_bytes`` is above ``max_bytes``.
 
-    The index format, which is a plugin, should have reported before that its index is full.
+    The index format, which is a plugin, should have reported earlier that the index is full.
     """
     if size_bytes > max_bytes:
         raise PluginError(f"an index of {size_bytes} bytes is above its bound max_bytes={max_bytes} path={path}")

@@ -1,4 +1,4 @@
-"""A file whose descriptor is in the store's HandlePool. The pool closes idle descriptors above its limit."""
+"""A file whose descriptor is in the store's HandlePool. If the pool has too many descriptors, it closes idle ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PooledFile:
     """Base class of ``.log`` and index files.
 
     Close the file before you rename it. After a failed write or sync, the object refuses all further changes of the
-    file, because the content of the page cache is no longer known.
+    file, because the content of the page cache is then unknown.
 
     Args:
         disk: shared state of the store.
@@ -40,7 +40,7 @@ class PooledFile:
 
         Raises:
             SegmentGoneError: the file was closed or deleted.
-            ClosedError: the store was closed, and the file was closed or deleted; or the pool was closed.
+            ClosedError: the pool was closed. Or the store was closed, and the file was closed or deleted.
             LogDirError: the file cannot be opened.
         """
         if self._is_gone:
@@ -51,14 +51,14 @@ class PooledFile:
             raise self._gone_error() from error
         except OSError as error:
             raise log_dir_error(error, self.path) from error
-        if self._was_released():  # another thread closed the file in between, before the descriptor was in the pool
+        if self._was_released():  # another thread closed the file before the descriptor was in the pool
             self.unpin(descriptor)
             self._disk.handles.drop(self)
             raise self._gone_error()
         return descriptor
 
     def pin_for_change(self) -> int:
-        """Return the descriptor as ``pin`` does, for a change of the file. Other errors are those of ``pin``.
+        """Return a pinned descriptor for a change of the file. Raises the errors of ``pin``, and one more.
 
         Raises:
             FileReplacedError: another process deleted the file.
@@ -92,14 +92,14 @@ class PooledFile:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
-        """Refuse all further changes of the file after ``error``. Return the LogDirOfflineError to raise."""
+        """After ``error``, refuse all further changes of the file. Return the LogDirOfflineError to raise."""
         self._failure = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
         return self._failure
 
     def handle_error(self, error: OSError) -> StorageError:
         """Return the LogDirError to raise after the system refused a change of the file.
 
-        Unless the result is an OutOfResourcesError, the object refuses all further changes of the file.
+        If the result is not an OutOfResourcesError, the object refuses all further changes of the file.
         """
         typed_error = log_dir_error(error, self.path)
         return typed_error if isinstance(typed_error, OutOfResourcesError) else self.fail(error)
@@ -108,8 +108,8 @@ class PooledFile:
         """Set the size of the file on disk.
 
         Raises:
-            OutOfResourcesError: the size was not set; the file may still be changed.
-            LogDirError: the size was not set; further changes are refused.
+            OutOfResourcesError: the size was not set. The file may still be changed.
+            LogDirError: the size was not set. Further changes are refused.
         """
         descriptor = self.pin_for_change()
         try:
@@ -123,8 +123,8 @@ class PooledFile:
         """Allocate disk space for the first ``size_bytes`` bytes of the file. A smaller file is extended with zeros.
 
         Raises:
-            OutOfResourcesError: the file may have a part of the space, and may still be changed.
-            LogDirError: the space cannot be allocated; further changes are refused.
+            OutOfResourcesError: the space was not allocated completely. The file may still be changed.
+            LogDirError: the space cannot be allocated. Further changes are refused.
         """
         descriptor = self.pin_for_change()
         try:
@@ -135,7 +135,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
-        """Return ``size_bytes`` bytes from ``position``, or fewer at the file's end. Errors are those of ``pin``."""
+        """Return ``size_bytes`` bytes from ``position``, or fewer at the file's end. Raises the errors of ``pin``."""
         descriptor = self.pin()
         try:
             return self.read_pinned(descriptor, position, size_bytes)
@@ -152,7 +152,7 @@ class PooledFile:
             raise log_dir_error(error, self.path) from error
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read until ``into`` is full or the file ends. Return the number of bytes. Errors are those of ``pin``."""
+        """Read until ``into`` is full or the file ends. Return the number of bytes. Raises the errors of ``pin``."""
         descriptor = self.pin()
         try:
             return self._disk.files.read_into(descriptor, position, into)
@@ -178,7 +178,10 @@ class PooledFile:
             self.unpin(descriptor)
 
     def release_descriptor(self) -> None:
-        """Close the file. Its descriptor is closed now, or by the last ``unpin``. ``pin`` then raises an error."""
+        """Close the file.
+
+        Its descriptor is closed now, or by the last ``unpin``. Later calls of ``pin`` raise an error.
+        """
         self._is_gone = True
         self._disk.handles.drop(self)
 

@@ -19,15 +19,15 @@ from stratalog.spi import Buffer, FileSlice, FileStat, SegmentFile
 from stratalog_local.disk import Disk
 from stratalog_local.pooled_file import PooledFile
 
-# Space that is reserved in one step. Without it, a block allocation in each append costs a tenth of a 16 KiB write.
+# Space that is reserved in one step. Without it, the allocation of blocks takes a tenth of the time of a 16 KiB append.
 AHEAD_BYTES: Final = 1 << 20
-# Space is reserved only in files above this size: in a smaller file it would be too large a share.
+# Space is reserved only in files above this size: in a smaller file, the reserved share would be too large.
 LARGE_BYTES: Final = 8 * AHEAD_BYTES
 UNBOUNDED: Final = 1 << 63
 
 
 class LocalSegmentFile(PooledFile, SegmentFile):
-    """An append-only file, for one writer and any number of readers. Readers see an append when it is complete.
+    """An append-only file, for one writer and any number of readers. Readers see only complete appends.
 
     Args:
         disk: shared state of the store.
@@ -35,8 +35,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         size_bytes: size of the valid content.
         modified_ms: modification time of the file (ms since 1970).
         writable: True to open the file for writing.
-        reserved: True if the file has preallocated space: it is larger than ``size_bytes`` on disk until it is closed.
-        file_id: identity of the file with this size. A file with another identity is not read. None if it is not known.
+        reserved: True if the file has preallocated space. The file on disk is then larger than ``size_bytes`` until it
+            is closed.
+        file_id: identity of the file; None if it is not known. A file with another identity is not read.
     """
 
     __slots__ = ("_file_id", "_has_ahead", "_is_closed", "_is_reserved", "_modified_ms", "_room_bytes", "_size_bytes")
@@ -56,9 +57,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._size_bytes = size_bytes  # the writer updates it after the bytes are written, so readers need no lock
         self._modified_ms, self._is_reserved = modified_ms, reserved
         self._has_ahead = False  # True if space is reserved after the end of the file
-        self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # appends up to this file size reserve nothing
+        self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # appends below this file size reserve no space
         self._is_closed = False
-        self._file_id = file_id  # of a file that is written: its identity when it was first opened
+        self._file_id = file_id  # for a file that is written: its identity at its first opening
 
     @classmethod
     def create(cls, disk: Disk, path: str, preallocate_bytes: int) -> LocalSegmentFile:
@@ -66,8 +67,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
         Raises:
             FileExistsError: the file exists.
-            LogDirError: the file cannot be created, or its space cannot be allocated. In the second case, the file is
-                deleted.
+            LogDirError: the file cannot be created, or its space cannot be allocated. If the allocation fails, the file
+                is deleted.
         """
         files = disk.files
         try:
@@ -111,7 +112,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         Raises:
             OutOfResourcesError: the disk is full, or the system lacks memory or descriptors. The file may still be
                 changed.
-            LogDirOfflineError: this write, or an earlier write or sync, failed. Further changes are refused.
+            LogDirOfflineError: this write failed, or an earlier write or sync failed. Further changes are refused.
             FileReplacedError: another process deleted, replaced or truncated the file.
             ReadOnlyError: the file was opened for reading.
         """
@@ -137,10 +138,10 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return start
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return ``size_bytes`` bytes from ``position``: fewer if the file ends before, none after its end.
+        """Return ``size_bytes`` bytes from ``position``; fewer if the file ends earlier.
 
         Raises:
-            SegmentGoneError: the file is closed, or it was deleted and has no open descriptor.
+            SegmentGoneError: the file is closed; or the file was deleted, and has no open descriptor.
         """
         available_bytes, disk = min(size_bytes, self._size_bytes - position), self._disk
         if available_bytes <= 0:
@@ -156,15 +157,15 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             disk.handles.unpin(self, descriptor)
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read until ``into`` is full or the file ends. Return the number of bytes. Errors are those of ``read``."""
+        """Read until ``into`` is full or the file ends. Return the number of bytes. Raises the errors of ``read``."""
         available_bytes = min(len(into), self._size_bytes - position)
         return super().read_into(position, into[:available_bytes]) if available_bytes > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice of ``size_bytes`` bytes from ``position``, or fewer at the end of the file.
 
-        Errors are those of ``read``. The bytes are read when ``data`` of the slice is first used. ``data`` raises
-        SegmentGoneError if the file was truncated or closed before.
+        The first use of ``data`` of the slice reads the bytes. ``data`` raises SegmentGoneError if the file was
+        truncated or closed before. Raises the errors of ``read``.
         """
         handles, size_bytes = self._disk.handles, max(0, min(size_bytes, self._size_bytes - position))
         descriptor = handles.pin_open(self)
@@ -210,10 +211,10 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             LogDirError: this sync failed, an earlier write or sync failed, or the attributes of the path cannot be read.
         """
         super().sync()
-        if self._find_loss():  # check twice: a truncation by this process may have happened in between
+        if self._find_loss():  # check twice: this process may have truncated the file meanwhile
             reason = self._find_loss()
             if reason:
-                if self._is_gone:  # this process closed the file during the sync, and then renamed or replaced it
+                if self._is_gone:  # during the sync, this process closed the file, and renamed or replaced it
                     raise self._gone_error()
                 raise FileReplacedError(reason, self.path)
 
@@ -227,13 +228,13 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._is_closed = True
         try:
             if self.in_service:
-                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # there is no file to cut
+                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # no file to cut
                     self._release_space()
         finally:
             self.release_descriptor()
 
     def _read_slice(self, descriptor: int, position: int, size_bytes: int) -> memoryview:
-        """Return the bytes of a slice. Raise SegmentGoneError if they may have changed since the slice was made."""
+        """Return the bytes of a slice. Raise SegmentGoneError if they may have changed since the slice was created."""
         data = self.read_pinned(descriptor, position, size_bytes)
         # a log closes a file before it truncates it; if the path no longer names the file, it was deleted, not truncated
         if len(data) < size_bytes or (self._is_gone and self._is_named(descriptor)):
@@ -246,7 +247,10 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return attributes is not None and attributes.file_id == self._disk.files.file_id(descriptor)
 
     def _open(self) -> int:
-        """Open the file. If its path now names another file, raise FileReplacedError, or SegmentGoneError for a reader."""
+        """Open the file.
+
+        If another file is at its path, raise FileReplacedError; if this object only reads, SegmentGoneError.
+        """
         descriptor = super()._open()
         if self._is_writable or self._file_id is not None:
             file_id = self._disk.files.file_id(descriptor)
@@ -268,7 +272,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _find_loss(self) -> str:
-        """Return the reason why bytes may be lost; "" if the path names this file with all its bytes.
+        """Return the reason why bytes may be lost. Return "" if this file is still at its path, with all its bytes.
 
         Raises LogDirError if the attributes of the path cannot be read.
         """
@@ -290,20 +294,20 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._room_bytes = end + AHEAD_BYTES
         descriptor = self._disk.handles.pin_open(self)
         if descriptor is None:
-            # not ``pin``: the append would find the file open, and skip the checks of a reopened file
+            # not ``pin``: afterwards, the append would skip the checks of a reopened file
             descriptor = self._pin_reopened()
-        self._has_ahead = True  # set first: on a full disk a part of the space may have been reserved
+        self._has_ahead = True  # set first: if the disk is full, part of the space may have been reserved
         try:
             self._disk.files.reserve(descriptor, self._size_bytes, self._room_bytes - self._size_bytes)
         except OSError as error:
             is_full = isinstance(log_dir_error(error, self.path), OutOfResourcesError)
-            if not is_full:  # the file system does not support reserving
+            if not is_full:  # the file system cannot reserve space
                 self._room_bytes, self._has_ahead = UNBOUNDED, False
         finally:
             self.unpin(descriptor)
 
     def _release_space(self) -> None:
-        """Remove reserved space, and keep the modification time, which retention may use."""
+        """Remove reserved space. Keep the modification time, because retention may use it."""
         if self._is_reserved or self._has_ahead:
             modified_ms = self.modified_ms
             self._cut()

@@ -1,6 +1,7 @@
-"""A log directory on local disk: its lock, its folders, its small files.
+"""A log directory on local disk: its lock, its folders, and its small files.
 
-A running Kafka broker locks the same file in the same way. A broker and an engine therefore exclude each other.
+A running Kafka broker locks the same file in the same way. Therefore a broker and an engine cannot use a directory at
+the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from stratalog_local.disk import Disk, check_name
 from stratalog_local.files import LocalLogFiles
 from stratalog_local.folder import Folder
 
-LOCK_FILE: Final = ".lock"  # persistent: the name of Kafka's lock file
+LOCK_FILE: Final = ".lock"  # Kafka's name of the lock file; it must not change
 
 
 class LocalStore(Folder, SegmentStore):
@@ -32,7 +33,7 @@ class LocalStore(Folder, SegmentStore):
     was opened for reading.
 
     Args:
-        context: ``location`` is the directory's path, with or without ``file://`` before it.
+        context: its ``location`` is the path of the directory, with or without the prefix ``file://``.
 
     Raises:
         ConfigError: the location contains no path.
@@ -62,7 +63,7 @@ class LocalStore(Folder, SegmentStore):
             return
         try:
             if not self.exists():
-                with contextlib.suppress(FileExistsError):  # another process created it in between
+                with contextlib.suppress(FileExistsError):  # another process has created it meanwhile
                     self.make()
             self._lock = self._disk.handles.with_room(lambda: files.lock(self.path(LOCK_FILE)))
         except OSError as error:
@@ -78,11 +79,11 @@ class LocalStore(Folder, SegmentStore):
     def _has_lock_file(self) -> bool:
         try:
             return self.stat(LOCK_FILE) is not None
-        except LogDirError:  # the directory itself denies access
+        except LogDirError:  # raised if the directory itself denies access
             return False
 
     def is_acquired_elsewhere(self) -> bool:
-        """Return True if another store, in this or another process, or a Kafka broker holds the lock now.
+        """Return True if another store (in this or another process) or a Kafka broker holds the lock now.
 
         Raises:
             LogDirError: the lock file cannot be opened.
@@ -101,10 +102,10 @@ class LocalStore(Folder, SegmentStore):
         return [entry.name for entry in self.list() if entry.is_folder]
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder. With ``create``, create the folder, durable on return.
+        """Open a log's folder. With ``create``, create the folder. The new folder is durable on return.
 
         Raises:
-            LogDirNotFoundError: the folder is missing, and ``create`` is False; or the directory is missing.
+            LogDirNotFoundError: the log directory is missing; or the folder is missing, and ``create`` is False.
             FileExistsError: the folder exists, and ``create`` is True.
             ReadOnlyError: ``create`` is True, and the store was opened for reading.
         """
@@ -118,7 +119,7 @@ class LocalStore(Folder, SegmentStore):
         return folder
 
     def rename_log(self, old: str, new: str) -> None:
-        """Rename a log's folder, durable on return. An empty folder ``new`` is replaced.
+        """Rename a log's folder. The new name is durable on return. An empty folder ``new`` is replaced.
 
         Raises:
             LogDirNotFoundError: the folder ``old`` is missing.
@@ -129,12 +130,18 @@ class LocalStore(Folder, SegmentStore):
         self.sync()
 
     def remove_log(self, name: str) -> None:
-        """Delete a log's folder with all its files, durable on return. A missing folder is no error."""
+        """Delete a log's folder with all its files.
+
+        The deletion is durable on return. If the folder is missing, do nothing.
+        """
         self.remove_tree(name)
         self.sync()
 
     def remove_small(self, name: str) -> None:
-        """Delete a small file of the directory, durable on return. A missing file is no error."""
+        """Delete a small file of the directory.
+
+        The deletion is durable on return. If the file is missing, do nothing.
+        """
         if self.remove_existing(name):
             self.sync()
 

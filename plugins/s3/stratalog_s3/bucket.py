@@ -41,29 +41,29 @@ class Bucket:
         """Send one request, and return the response. ``method`` is botocore's name, such as ``put_object``.
 
         Raises:
-            StoreTimeoutError: the deadline had passed before the request; nothing was sent.
+            StoreTimeoutError: the deadline had passed before the request. Nothing was sent.
             TimeoutError: no response arrived before the deadline.
-            Other errors are those of s3fs.
+            Others: the errors of s3fs.
         """
         return self.begin(method, **parameters).result()
 
     def begin(self, method: str, **parameters: object) -> Pending[Any]:
-        """Begin a request as ``ask`` does, and return the pending call without waiting for the response.
+        """Begin a request like ``ask``, and return the pending call. Do not wait for the response.
 
         Raises:
-            StoreTimeoutError: the deadline had passed before the request; nothing was sent.
+            StoreTimeoutError: the deadline had passed before the request. Nothing was sent.
         """
         timeout_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
         return Pending(self.filesystem.loop, lambda: self._call(method, parameters), timeout_s)
 
     def get(self, name: str, start: int | None, end: int | None) -> bytes:
-        """Return the bytes [start, end) of an object. ``start`` None means 0, and ``end`` None the end of the object.
+        """Return the bytes [start, end) of an object. None means the start or the end of the object.
 
         The result is empty if ``start`` is at or after the end of the object. The deadline includes the transfer.
 
         Raises:
             StoreError: the store sent another range, or too few bytes.
-            Other errors are those of ``ask``.
+            Others: the errors of ``ask``.
         """
         return run(
             self.filesystem.loop, lambda: self._get(name, start, end), seconds_left(self.clock, self.deadline_ns, name)
@@ -83,7 +83,7 @@ class Bucket:
         self.sent[method] += 1
         body = parameters.get("Body")
         if isinstance(body, io.BytesIO):
-            body.seek(0)  # a refused request may have read part of the body
+            body.seek(0)  # the refused request may have read part of the body
         call: Coroutine[Any, Any, Any] = self.filesystem._call_s3(  # noqa: SLF001 - s3fs has no public async one
             method, Bucket=self.name, **parameters
         )
@@ -100,7 +100,7 @@ class Bucket:
             if is_past_the_end(error):
                 return b""
             raise
-        async with answer["Body"] as body:  # a refused body is closed unread: a whole object may be large
+        async with answer["Body"] as body:  # closes a refused body unread, because a whole object may be large
             size_bytes = int(answer["ContentLength"])
             served = _parse_range(answer.get("ContentRange"), size_bytes)
             if (
@@ -116,7 +116,7 @@ class Bucket:
 
 
 class _ServedRange(NamedTuple):
-    """Contents of a response according to its headers: bytes [start, end) of an object of ``object_bytes`` bytes."""
+    """Range in the headers of a response: bytes [start, end) of an object of ``object_bytes`` bytes."""
 
     start: int
     end: int

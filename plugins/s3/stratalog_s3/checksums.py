@@ -1,7 +1,7 @@
 """Checksums by which a store verifies uploads.
 
-botocore's own checksums are not used, because they change the encoding of the body, which some S3-compatible servers
-do not understand.
+botocore's own checksums are not used, because they change the encoding of the body. Some S3-compatible servers do not
+understand this encoding.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Checksum(NamedTuple):
     """A kind of checksum.
 
     Attributes:
-        parameter: request parameter that carries the checksum; "" for none.
-        algorithm: name of the algorithm, which a multipart upload announces; "" if it announces none.
+        parameter: request parameter that contains the checksum; "" if there is no checksum.
+        algorithm: name of the algorithm that a multipart upload announces; "" if it announces no algorithm.
         compute: function that computes the checksum.
     """
 
@@ -32,7 +32,10 @@ class Checksum(NamedTuple):
     compute: Callable[[Buffer], bytes]
 
     def parameters(self, data: Buffer) -> dict[str, str]:
-        """Return the checksum parameter of a request with the body ``data``, by name; {} for no checksum."""
+        """Return the checksum parameter of a request with the body ``data``, by name.
+
+        Return {} for the kind without checksum.
+        """
         return {self.parameter: base64.b64encode(self.compute(data)).decode()} if self.parameter else {}
 
 

@@ -1,4 +1,4 @@
-"""Stores on Google Cloud Storage and Azure Blob Storage, which create an object by one conditional request."""
+"""Stores on Google Cloud Storage and Azure Blob Storage. They create an object by one conditional request."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CONDITIONS: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
 
 
 class ConditionalStore(FsspecStore):
-    """A store whose fsspec file system makes an upload conditional by a keyword argument.
+    """A store whose fsspec file system has a keyword argument for conditional uploads.
 
-    At its first use, the store raises PluginImportError if the installed file system would ignore the argument.
+    The first use of the store raises PluginImportError if the installed file system would ignore the argument.
     """
 
     @property
@@ -34,7 +34,7 @@ class ConditionalStore(FsspecStore):
         """Write the object atomically if the key does not exist; see ``ObjectStore.create``."""
         path = self._writable(key)
         with self._errors(key):
-            self._filesystem()  # an error here means that nothing was sent
+            self._filesystem()  # if this raises an error, nothing was sent
         with self._create_errors(key) as outcome:
             try:
                 self._call("pipe_file", path, bytes(data), deadline_ns=deadline_ns, **CONDITIONS[self._location.scheme])

@@ -23,20 +23,20 @@ class RotatingCredentials:
         provider: function of the user. Returns ``key``, ``secret``, and optionally ``token`` and ``expires_ms`` (Unix
             time).
         clock: clock for the expiry.
-        secrets: learns the credentials, to redact them in texts.
+        secrets: stores the credentials, to redact them in texts.
     """
 
     def __init__(self, provider: CredentialProvider, clock: Clock, secrets: SecretOptions) -> None:
         self._provider, self._clock, self._secrets = provider, clock, secrets
         self._lock = threading.Lock()
-        self._current: tuple[str, str, str | None] | None = None  # under _lock, as is _expires_ms
+        self._current: tuple[str, str, str | None] | None = None  # this and _expires_ms are under _lock
         self._expires_ms = 0
 
     def current(self) -> tuple[str, str, str | None]:
-        """Return key, secret, and token or None.
+        """Return key, secret and token. The token may be None.
 
-        This method calls the user's function at the first call, after ``discard``, and if the credentials expire within
-        a minute.
+        Call the user's function if this is the first call, if ``discard`` was called, or if the credentials expire
+        within a minute.
 
         Raises:
             StorePermissionError: the user's function failed, or returned invalid credentials.
@@ -54,7 +54,8 @@ class RotatingCredentials:
     def _request_new(self) -> tuple[tuple[str, str, str | None], int]:
         """Call the user's function. Return its credentials, and their expiry (ms since 1970; 0: never).
 
-        When the method raises, no local variable contains a credential: a traceback can show local variables.
+        When the method raises an error, no local variable contains a credential, because a traceback can show local
+        variables.
         """
         try:
             credentials = self._parse_returned(dict(self._provider()))
@@ -105,7 +106,10 @@ def rotating_session(credentials: RotatingCredentials) -> Any:
     from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - an extra, and slow to import
 
     class Signing(AioCredentials):  # type: ignore[misc]  # published without types
-        """Credentials that are read for each signature, on another thread because the user's function may block."""
+        """Credentials that are read for each signature.
+
+        Another thread reads them, because the user's function may block.
+        """
 
         async def get_frozen_credentials(self) -> Any:
             return ReadOnlyCredentials(*await asyncio.to_thread(credentials.current))

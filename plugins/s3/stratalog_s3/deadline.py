@@ -1,4 +1,7 @@
-"""Deadlines of calls to libraries, whose own timeouts restart with each received byte."""
+"""Deadlines of calls to libraries.
+
+The timeouts of the libraries are not sufficient: each received byte restarts them.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,10 @@ class Pending(Generic[T]):
         try:
             return self._future.result(self._timeout_s + _GRACE_S)
         finally:
-            self.cancel()  # no effect on a finished coroutine; stops the coroutine if this thread was interrupted
+            self.cancel()  # stops the coroutine if this thread was interrupted; no effect on a finished coroutine
 
     def call_at_end(self, call: Callable[[], None]) -> None:
-        """Call ``call``, on any thread, when the coroutine has finished, failed or been cancelled."""
+        """Call ``call``, on any thread, when the coroutine has finished, has failed or was cancelled."""
         self._future.add_done_callback(lambda _: call())
 
     def cancel(self) -> None:
@@ -61,7 +64,7 @@ class Pending(Generic[T]):
 def run(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
     """Run the coroutine that ``call`` returns on an event loop in another thread, and return its result.
 
-    Raise the errors of ``Pending.result``.
+    Raises the errors of ``Pending.result``.
     """
     return Pending(loop, call, timeout_s).result()
 

@@ -1,8 +1,9 @@
 """Ranged GETs that bypass aiohttp: a thread receives each body directly into the returned bytes.
 
-aiobotocore builds and signs these requests and parses their responses, as for all other requests. Only the transfer
-differs. aiohttp copies a body four times on the thread of the event loop, which limits the total throughput of many
-readers. This module copies each body once, on a thread that does not hold the interpreter lock during the copy.
+Like all other requests, these requests are built and signed by aiobotocore, which also parses their responses. Only the
+transfer is different. aiohttp copies a body four times on the thread of the event loop, which limits the total
+throughput of many readers. This module copies each body once, on a thread that does not hold the interpreter lock
+during the copy.
 
 The import of aiobotocore is slow. Import this module only when a store connects.
 """
@@ -39,7 +40,7 @@ from stratalog_s3.tls import check_bundle
 
 _RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)\Z")
 _ERROR_BYTES: Final = 64 << 10  # maximum length of an error body that is read
-_IDLE_S: Final = 12.0  # idle connections are not reused after this time, as in aiobotocore
+_IDLE_S: Final = 12.0  # as in aiobotocore, idle connections are not reused after this time
 _DEFAULT_PORTS: Final = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
 _ALLOWED_ARGUMENTS: Final = frozenset({"keepalive_timeout"})  # connector argument that aiobotocore itself sets
 _Connection: TypeAlias = http.client.HTTPConnection
@@ -71,7 +72,7 @@ class _Answer:
 
 
 class _Connections:
-    """Idle connections, which are kept for reuse. Thread-safe. Times are seconds of the event loop's clock."""
+    """Idle connections for reuse. Thread-safe. Times are seconds of the event loop's clock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +92,10 @@ class _Connections:
             connection.close()
 
     def give_back(self, origin: _Origin, connection: _Connection, now_s: float) -> None:
-        """Keep a connection without a request in progress for reuse. After ``close``, close the connection."""
+        """Keep a connection for reuse.
+
+        No request may be in progress on it. After ``close``, close the connection instead.
+        """
         stale: list[_Connection] = []
         with self._lock:
             if self._closed:
@@ -105,7 +109,7 @@ class _Connections:
             stale_connection.close()
 
     def close(self) -> None:
-        """Close the idle connections, and each connection that is given back later."""
+        """Close the idle connections. Each connection that is given back later is closed, too."""
         with self._lock:
             self._closed = True
             idle = [connection for entries in self._idle.values() for _, connection in entries]
@@ -132,7 +136,7 @@ class _Transfer:
         return self._send_on(self._session.connection(self._request.origin))
 
     def abort(self) -> None:
-        """Make a call of ``run`` on another thread end soon with an error."""
+        """Abort the request: ``run``, on another thread, soon raises an error."""
         with self._lock:
             self._aborted = True
             connection = self._connection
@@ -191,7 +195,7 @@ class _Body:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """Settings of the connections, from the arguments that aiobotocore passes to a session.
+    """Settings of the connections. They come from the arguments that aiobotocore passes to a session.
 
     ``is_default`` is False if the user configured aiohttp's connector. All requests then use aiohttp.
     """
@@ -234,18 +238,18 @@ class _Reads:
 class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without types
     """HTTP session of an S3 client that sends ranged GETs with an end, such as ``bytes=0-9``, on its own threads.
 
-    All other requests use aiohttp, and also ranged GETs if a proxy applies or the user configured the connector.
-    aiobotocore receives this class as ``http_session_cls`` of its configuration.
+    All other requests use aiohttp. If a proxy applies, or the user configured the connector, ranged GETs use aiohttp,
+    too. aiobotocore receives this class as ``http_session_cls`` of its configuration.
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._reads = _Reads.of(**arguments)
-        # no source of botocore's settings may switch off the verification
+        # no setting of botocore, from any source, may switch off the verification
         check_bundle(self._reads.verify or False, "verify")
         self._connections = _Connections()
         self._threads = ThreadPoolExecutor(self._reads.threads, "stratalog-s3-read")
-        self._context: ssl.SSLContext | None = None  # a race that creates it twice does no harm
+        self._context: ssl.SSLContext | None = None  # two threads may both create it, which does no harm
 
     async def __aexit__(self, *details: object) -> None:
         """Close all idle connections. Requests in progress continue, and close their connections at the end."""
@@ -254,7 +258,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         await super().__aexit__(*details)
 
     async def send(self, request: Any) -> Any:
-        """Send one request, and return the response; raise the errors of the base class."""
+        """Send one request, and return the response. Raises the errors of the base class."""
         ranged_get = self._ranged_get(request)
         if ranged_get is None:
             return await super().send(request)
@@ -289,14 +293,14 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         """Open the connection.
 
         Raises:
-            _NeverConnectedError: the connection could not be opened; no request was sent.
+            _NeverConnectedError: the connection could not be opened. No request was sent.
         """
         url = f"{connection.host}:{connection.port}"
         try:
             connection.connect()
         except TimeoutError as error:
             raise _NeverConnectedError(ConnectTimeoutError(endpoint_url=url, error=error)) from error
-        except ssl.SSLEOFError as error:  # the server has closed the connection; other errors of TLS stay
+        except ssl.SSLEOFError as error:  # the server has closed the connection; other TLS errors are not converted
             raise _NeverConnectedError(EndpointConnectionError(endpoint_url=url, error=error)) from error
         except ssl.SSLError as error:
             raise _NeverConnectedError(SSLError(endpoint_url=url, error=error)) from error
@@ -305,7 +309,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         connection.sock.settimeout(self._reads.read_s)
 
     def _ranged_get(self, request: Any) -> _RangedGet | None:
-        """Return the request if this class can send the request, or None if the base class must send the request."""
+        """Return the request if this class can send it; None if the base class must send it."""
         if request.method != "GET" or not request.stream_output:
             return None
         headers = {name: _text(value) for name, value in request.headers.items()}
@@ -320,7 +324,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         return _RangedGet(origin, target, headers, int(match[2]) + 1 - int(match[1]))
 
     def _make_context(self) -> ssl.SSLContext:
-        """Return a TLS context like that of the base class, but always with verification of certificates."""
+        """Return the TLS context of the base class, but always with verification of certificates."""
         context: ssl.SSLContext = create_urllib3_context()
         context.check_hostname = True
         authorities = get_cert_path(self._reads.verify)

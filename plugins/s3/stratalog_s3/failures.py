@@ -57,7 +57,7 @@ _BY_STATUS: Final[dict[int, type[StoreError]]] = {
     504: StoreTimeoutError,
 }
 _BY_CLASS_NAME: Final[dict[str, type[StoreError]]] = {
-    "SSLError": StoreError,  # before its base class ConnectionError: a retry does not help against a wrong certificate
+    "SSLError": StoreError,  # before its base class ConnectionError: a retry does not help if a certificate is wrong
     "NoCredentialsError": StorePermissionError,
     "PartialCredentialsError": StorePermissionError,
     "CredentialRetrievalError": StorePermissionError,
@@ -87,12 +87,12 @@ _NO_ANSWER_ERRORS: Final = frozenset(
     {"HttpProcessingError"}
 )  # of aiohttp, for a truncated response; "code" is no status
 _EXPIRED_CODES: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
-_IGNORED_DIGITS: Final = 7  # a Retry-After of so many or more digits is ignored
+_IGNORED_DIGITS: Final = 7  # a Retry-After with this number of digits, or more, is ignored
 _FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reply(NamedTuple):
-    """Error response of a store: S3's code or "", the HTTP status or 0, and the message."""
+    """Error response of a store: S3's error code (or ""), the HTTP status (or 0), and the message."""
 
     code: str
     status: int
@@ -100,7 +100,7 @@ class Reply(NamedTuple):
 
 
 def reply_of(error: BaseException) -> Reply | None:
-    """Return the store's error response that an error or its cause contains; None if there was no response."""
+    """Return the error response of the store in an error or its cause; None if there was no response."""
     for raised in (error, error.__cause__):
         if any(kind.__name__ in _NO_ANSWER_ERRORS for kind in type(raised).__mro__):
             continue
@@ -139,7 +139,10 @@ def convert_error(error: Exception, key: str, uri: str, secrets: SecretOptions) 
 
 
 def convert_reply(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
-    """Return stratalog's error for an error response about ``key``, or about the bucket ``uri``."""
+    """Return stratalog's error for an error response.
+
+    It is about ``key``, or if ``key`` is empty about the bucket ``uri``.
+    """
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
     return kind(text, uri if kind is BucketNotFoundError or not key else key)
@@ -149,10 +152,11 @@ def create_outcome(error: Exception, key: str, uri: str, secrets: SecretOptions)
     """Return the result of a conditional create that raised ``error``.
 
     Returns:
-        ``Created.EXISTS`` if the store reported that the object exists. An error for the caller to raise if certainly
-        nothing was written: the request was refused or never sent. Status 409 is a refusal, because the store requests
-        a retry, and the object may not exist. Otherwise ``Created.UNKNOWN``: there was no response, or the status is
-        408 or at least 500, which a proxy between the client and the store may have sent.
+        ``Created.EXISTS`` if the store reported that the object exists. If certainly nothing was written, because the
+        request was refused or never sent: an error, which the caller must raise. Status 409 counts as a refusal,
+        because the store requests a retry, and the object may not exist. Otherwise ``Created.UNKNOWN``: there was no
+        response, or the status is 408 or at least 500. A proxy between the client and the store may have sent such a
+        status.
     """
     reply = reply_of(error)
     if reply is None:
@@ -197,7 +201,7 @@ def _kind_by_class(error: BaseException) -> type[StoreError]:
 def _never_sent(error: BaseException) -> bool:
     """Return True if certainly no request was sent.
 
-    aiobotocore raises one class of errors for a connection that could not be opened and for a connection that broke, so
+    aiobotocore raises the same class of errors if a connection could not be opened and if a connection broke. Therefore
     the inner error decides.
     """
     inner = getattr(error, "kwargs", {}).get("error")

@@ -1,7 +1,7 @@
 """Objects as files in a folder.
 
 A file is written under a temporary name, synced, and then linked or renamed to its final name. All access uses
-``env.files``, which creates files that only the owner can read, and follows no symbolic link.
+``env.files``. It creates files that only the owner can read, and follows no symbolic links.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from stratalog_s3.location import Location, check_key, check_prefix, key_at, par
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.uploads import counted_chunks
 
-STALE_MS: Final = 86_400_000  # the writer of an older temporary file has died
+STALE_MS: Final = 86_400_000  # if a temporary file is older, its writer has died
 _TEMPORARY_PREFIX: Final = ".stratalog-"
 _TEMPORARY_NAME: Final = re.compile(r"\.stratalog-[0-9a-f]{32}-(.+)\.tmp\Z")  # group 1: name of the final file
-_LONGEST_NAME: Final = 150  # bytes; a temporary name, which has at most 255 bytes, does not contain a longer name
+_LONGEST_NAME: Final = 150  # in bytes; a temporary name has at most 255 bytes, so it cannot contain a longer name
 _MISSING_ERRNOS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
@@ -58,13 +58,13 @@ class FileStore(ObjectStore):
         self._files: Vfs = env.files
         self._clock: Clock = env.clock
         self._chance: random.Random = env.chance
-        # Time (ms) at which stale temporary files were last removed, by folder. A race only repeats the removal.
+        # Time (ms) of the last removal of stale temporary files, by folder. After a race, the removal is only repeated.
         self._swept: dict[str, int] = {}
         self._closed = False
 
     @property
     def capabilities(self) -> Capability:
-        """``Capability.CREATE`` and ``NEAR`` only. Listings read whole folders, and there are no checksums."""
+        """Only ``Capability.CREATE`` and ``NEAR``, because listings read whole folders, and there are no checksums."""
         return Capability.CREATE | Capability.NEAR
 
     @property
@@ -88,15 +88,15 @@ class FileStore(ObjectStore):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write and sync a temporary file, and link it to its final name, which fails if the name exists.
+        """Write and sync a temporary file, and link it to its final name. The link fails if the name exists.
 
-        The result is ``Created.UNKNOWN`` if the link succeeded, and the sync of the folder or the removal of the
-        temporary file failed. The name of the object may then not be durable.
+        The result is ``Created.UNKNOWN`` if the link succeeded, but the sync of the folder or the removal of the
+        temporary file failed. The name of the object may then be lost in a crash.
         """
         path = self._writable(key, deadline_ns)
         try:
             if self._files.stat(path) is not None:
-                return Created.EXISTS  # without a temporary file; otherwise the link decides
+                return Created.EXISTS  # a quick check, without a temporary file; in other cases the link decides
             temporary = self._write_temporary(path, [data])
             created = self._link(temporary, path)
         except OSError as error:
@@ -130,7 +130,10 @@ class FileStore(ObjectStore):
         return False
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` from the page cache, and return True. Return False if bytes are not cached or do not exist."""
+        """Fill ``into`` from the page cache, and return True.
+
+        Return False if some bytes are not cached or do not exist.
+        """
         if self._closed:
             return False
         try:
@@ -143,7 +146,7 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return up to ``limit`` objects. Only folders that can contain these objects are read."""
+        """Return up to ``limit`` objects. The method reads only folders that can contain these objects."""
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         try:
@@ -157,7 +160,8 @@ class FileStore(ObjectStore):
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete the files of objects, but no folders, and return the errors by key.
 
-        The deletion is not synced. If a power loss restores a file, garbage collection deletes the file again.
+        The deletion is not synced. After a power loss, a deleted file may exist again. Garbage collection then deletes
+        it again.
         """
         failed: dict[str, StoreError] = {}
         for key in keys:
@@ -170,10 +174,10 @@ class FileStore(ObjectStore):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the temporary files of writers that are in progress or have died.
+        """Return the temporary files. Their writers are in progress or have died.
 
-        Temporary files of objects whose file names are longer than 150 bytes are omitted, because they do not contain
-        the names.
+        If the file name of an object is longer than 150 bytes, its temporary file is omitted, because it does not
+        contain the name.
         """
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
@@ -238,10 +242,10 @@ class FileStore(ObjectStore):
     def _prepare(self, folder: str) -> None:
         """Create a folder and its missing parents below the root, and make their names durable.
 
-        Remove stale temporary files from the folder at the first call, and then at most once a day.
+        At the first call for a folder, and then at most once a day, remove stale temporary files from the folder.
         """
         now_ms = self._clock.now_ms()
-        if folder in self._swept and self._files.stat(folder) is not None:  # else it was removed from outside
+        if folder in self._swept and self._files.stat(folder) is not None:  # another program may have removed it
             if now_ms - self._swept[folder] >= STALE_MS:
                 self._swept[folder] = now_ms
                 self._sweep(folder)
@@ -250,7 +254,7 @@ class FileStore(ObjectStore):
         for part in folder.removeprefix(self._root).strip("/").split("/"):
             parent, path = path, f"{path}/{part}" if part else path
             if self._files.stat(path) is None:
-                with contextlib.suppress(FileExistsError):  # another writer was faster
+                with contextlib.suppress(FileExistsError):  # another writer has created it meanwhile
                     self._files.make_folder(path)
             self._files.sync_folder(parent)  # even if the folder exists: its creator may not have synced it yet
         self._sweep(folder)
@@ -317,8 +321,9 @@ class FileStore(ObjectStore):
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """Yield the objects below a folder whose keys start with ``prefix`` and are above ``after``, in key order.
 
-        Keys in a folder that is part of a split name (``place_of``) can be below and above the key of a file beside it.
-        If ``folder`` contains such a folder, all objects below ``folder`` are sorted together.
+        A folder can be the first part of a split name (see ``place_of``). The keys in such a folder can be below and
+        above the key of a file beside it. Therefore, if ``folder`` contains such a folder, all objects below ``folder``
+        are sorted together.
         """
         entries = sorted(
             (key_at(f"{place}/" if entry.is_folder else place), place, entry)
@@ -329,7 +334,10 @@ class FileStore(ObjectStore):
         yield from objects if is_ordered else sorted(objects, key=lambda info: info.key)
 
     def _walk_entry(self, key: str, place: str, entry: FileStat, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Yield the wanted objects of one file or folder. All their keys start with ``key``."""
+        """Yield the objects of one file or folder that match ``prefix`` and ``after``.
+
+        All their keys start with ``key``.
+        """
         if entry.is_folder:
             is_wanted = key.startswith(prefix) or prefix.startswith(key)
             if is_wanted and (key > after or after.startswith(key)):
@@ -346,7 +354,10 @@ class FileStore(ObjectStore):
                 yield place, entry
 
     def _list_folder(self, folder: str) -> Iterator[tuple[str, FileStat]]:
-        """Yield the files and folders in a folder, with paths relative to the root; none if the folder is missing."""
+        """Yield the files and folders in a folder, with paths relative to the root.
+
+        If the folder is missing, yield nothing.
+        """
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
         except OSError as error:
@@ -369,7 +380,7 @@ class FileStore(ObjectStore):
 
 
 def open_file(context: OpenContext) -> ObjectStore:
-    """Return a store on the folder that the URI names; raise ConfigError if the URI is not allowed."""
+    """Return a store on the folder that the URI names. Raise ConfigError if the URI is not allowed."""
     return FileStore(parse_location(context.location), context.env, read_only=context.read_only)
 
 

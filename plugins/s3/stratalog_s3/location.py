@@ -11,7 +11,7 @@ from stratalog.errors import ConfigError
 
 MAX_KEY_BYTES: Final = 1024  # S3's limit
 MAX_NAME_BYTES: Final = 255  # limit of file systems
-_CONTINUES: Final = "+"  # last character of a folder's name that is the beginning of a longer name
+_CONTINUES: Final = "+"  # last character of the name of a folder, if the name is the beginning of a longer name
 _SPLIT_NAME: Final = re.compile(r"(?:(?<=/)|\A)([^/]{254})\+/", re.ASCII)
 _S3_SCHEMES: Final = frozenset({"s3", "s3a"})
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
@@ -42,7 +42,7 @@ def parse_location(uri: str) -> Location:
     """Return the location that a tier's URI names. Slashes at the end are ignored.
 
     Raises:
-        ConfigError: ``uri`` is not a URI, names no bucket or folder, has an empty, ``.`` or ``..`` component, or
+        ConfigError: ``uri`` is not a URI, or names no bucket or folder. Or a component is empty, ``.`` or ``..``. Or it
             contains credentials, a query, a fragment, a backslash or a second URI.
     """
     match = _URI.match(uri)
@@ -69,7 +69,10 @@ def parse_location(uri: str) -> Location:
 
 
 def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
-    """Return True if a URI seems to contain credentials. A secret with a slash reaches into ``path``."""
+    """Return True if a URI seems to contain credentials.
+
+    If a secret contains a slash, its second part is in ``path``.
+    """
     user, mark, _ = authority.partition("@")
     if mark:
         return ":" in user or scheme in _S3_SCHEMES
@@ -84,8 +87,8 @@ def check_key(key: str) -> str:
     """Return ``key`` if the key is allowed for an object.
 
     Raises:
-        ConfigError: the key is empty, is longer than 1,024 bytes, has an empty, ``.`` or ``..`` component, or contains
-            a backslash or unprintable characters.
+        ConfigError: the key is empty, is longer than 1,024 bytes, or contains a backslash or unprintable characters. Or
+            a component of the key is empty, ``.`` or ``..``.
     """
     parts = key.split("/")
     if any(part in {"", ".", ".."} for part in parts) or not _is_allowed(key):
@@ -97,8 +100,8 @@ def check_prefix(prefix: str) -> str:
     """Return ``prefix`` if it is allowed as the prefix of object keys. It may be "", and may end inside a component.
 
     Raises:
-        ConfigError: ``prefix`` is longer than 1,024 bytes, contains a backslash or unprintable characters, ends with
-            the component ``..``, or has an empty, ``.`` or ``..`` component before the last ``/``.
+        ConfigError: ``prefix`` is longer than 1,024 bytes, contains a backslash or unprintable characters, or ends with
+            the component ``..``. Or a component before the last ``/`` is empty, ``.`` or ``..``.
     """
     parts = prefix.split("/")
     if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _is_allowed(prefix):
@@ -107,14 +110,14 @@ def check_prefix(prefix: str) -> str:
 
 
 def place_of(key: str) -> str:
-    """Return the path of an object, relative to the store's folder on a file system. Names have at most 255 bytes.
+    """Return the path of an object on a file system, relative to the store's folder. Each name has at most 255 bytes.
 
     A longer ASCII component of the key is split. Its first 254 characters and ``+`` become the name of a folder, and
     the remaining characters become a name in this folder.
 
     Raises:
-        ConfigError: the path would be ambiguous, because ``key_at`` would return another key, or a remaining name would
-            be ``.`` or ``..``.
+        ConfigError: ``key_at`` would return another key for the path, or the second part of a split name would be ``.``
+            or ``..``.
     """
     if len(key) < MAX_NAME_BYTES:
         return key
@@ -125,13 +128,13 @@ def place_of(key: str) -> str:
 
 
 def key_at(place: str) -> str:
-    """Return the key of the object whose path, by ``place_of``, is ``place``."""
+    """Return the key of the object for which ``place_of`` returns ``place``."""
     return place if len(place) < MAX_NAME_BYTES else _SPLIT_NAME.sub(r"\1", place)
 
 
 def _cut(part: str) -> str:
     pieces = []
-    # long names with other characters are not split: the system refuses them
+    # a long name with other characters is not split, and the system refuses it
     while len(part) > MAX_NAME_BYTES and part.isascii():
         pieces.append(part[: MAX_NAME_BYTES - 1] + _CONTINUES)
         part = part[MAX_NAME_BYTES - 1 :]

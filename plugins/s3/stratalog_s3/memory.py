@@ -14,7 +14,7 @@ from stratalog_s3.store import FsspecStore
 
 
 class MemoryStore(FsspecStore):
-    """Object store in memory. All stores of a process with one URI share their objects, until the process ends."""
+    """Object store in memory. Stores of a process with the same URI share their objects, until the process ends."""
 
     in_process: ClassVar[bool] = True
 
@@ -28,12 +28,12 @@ class MemoryStore(FsspecStore):
         path = self._writable(key)
         seconds_left(self._clock, deadline_ns, key)
         filesystem = self._filesystem()[0]
-        # fsspec's own method is not atomic; `setdefault` on the dictionary that all instances share is atomic
+        # fsspec's own method is not atomic. `setdefault` is atomic, and all instances share the dictionary
         new_file = MemoryFile(filesystem, path, bytes(data))
         return Created.CREATED if filesystem.store.setdefault(path, new_file) is new_file else Created.EXISTS
 
 
 def open_memory(context: OpenContext) -> ObjectStore:
-    """Return a store in fsspec's memory; raise ConfigError if the URI is not allowed."""
+    """Return a store in fsspec's memory. Raise ConfigError if the URI is not allowed."""
     location, options = parse_location(context.location), SecretOptions(context.options)
     return MemoryStore(location, options, context.env.clock, read_only=context.read_only)

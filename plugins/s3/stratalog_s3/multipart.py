@@ -1,4 +1,4 @@
-"""Multipart uploads with at most four parts in memory. An upload is completed or aborted."""
+"""Multipart uploads, each with at most four parts in memory. Each upload is either completed or aborted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOGGER: Final = logging.getLogger("stratalog.s3")
 class PartBudget:
     """Limit of the memory for the parts of all uploads of a store. Thread-safe.
 
-    If no part is in memory, a part of any size is admitted. Uploads therefore make progress with any limit.
+    If no part is in memory, a part of any size is admitted, so that uploads make progress with any limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -59,9 +59,9 @@ class PartUploads:
 
     Attributes:
         part_bytes: size of a part. An upload with more than 10,000 such parts uses larger parts.
-        checksum: kind of the checksum that each part has.
+        checksum: kind of the checksum of each part.
         parameters: parameters of the request that begins an upload.
-        budget: memory limit of all parts together.
+        budget: memory limit for the parts of all uploads together.
     """
 
     part_bytes: int
@@ -70,15 +70,15 @@ class PartUploads:
     budget: PartBudget
 
     def upload(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
-        """Upload an object in parts, and return the store's response to the last request, which makes it visible.
+        """Upload an object in parts. Return the response to the last request, which makes the object visible.
 
-        If a request fails, the upload is aborted, even after the deadline. Otherwise the store would keep the parts and
+        If a request fails, the upload is aborted, even after the deadline, because the store would keep the parts and
         charge for them.
 
         Raises:
             StoreError: the source has more or fewer bytes than announced.
-            StoreTimeoutError: the deadline has passed, also while a part waited for memory.
-            Other errors are those of ``Bucket.ask``.
+            StoreTimeoutError: the deadline has passed, for example while a part waited for memory.
+            Others: the errors of ``Bucket.ask``.
         """
         algorithm = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
         upload = bucket.ask("create_multipart_upload", Key=name, **algorithm, **self.parameters)["UploadId"]

@@ -1,4 +1,4 @@
-"""Keyword arguments for s3fs, from the user's options and settings, and from this plugin."""
+"""Keyword arguments for s3fs. They come from the user's options and settings, and from this plugin."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class _TypedOptions(Section):
 
 
 def filesystem_options(options: Mapping[str, object], settings: S3Section | None = None) -> dict[str, Any]:
-    """Return the keyword arguments for s3fs, which switch off its caches and retries: the core retries.
+    """Return the keyword arguments for s3fs.
+
+    They switch off its caches, and also its retries, because the core retries.
 
     Args:
         options: options of the tier, which override the settings.
@@ -89,7 +91,7 @@ def quieten_botocore() -> None:
 
 
 def _check_texts(options: Mapping[str, object]) -> None:
-    """Raise ConfigError if the value of a text option is not text. The error does not show the value, a credential."""
+    """Raise ConfigError if the value of a text option is not text. The error does not contain the value."""
     for name in _TEXT_OPTIONS:
         if not isinstance(options.get(name, ""), str):
             raise ConfigError(f"tier option {name!r} must be text")

@@ -35,9 +35,9 @@ from stratalog_s3.store import StoreBase
 from stratalog_s3.tls import UNENCRYPTED, check_client, check_endpoint
 from stratalog_s3.uploads import one_part
 
-PAGE_KEYS: Final = 1000  # S3's limit, for listing and for deleting
+PAGE_KEYS: Final = 1000  # S3's limit for requests that list or delete objects
 _CLOSE_S: Final = 5.0
-_UNKNOWN_OPTION: Final = re.compile(r"AioSession.*unexpected keyword argument '(\w+)'")  # s3fs passes the rest to it
+_UNKNOWN_OPTION: Final = re.compile(r"AioSession.*unexpected keyword argument '(\w+)'")  # it gets unknown options
 _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
@@ -54,7 +54,7 @@ class S3Store(StoreBase):
     """
 
     _checked_filesystem: Any = (
-        None  # the file system whose client was checked; a race that checks it twice does no harm
+        None  # the file system whose client was checked; two threads may both check it, which does no harm
     )
 
     def __init__(
@@ -80,7 +80,8 @@ class S3Store(StoreBase):
     def capabilities(self) -> Capability:
         """``Capability.CREATE``, ``LIST_AFTER`` and ``BATCH_DELETE``; ``CHECKSUM`` unless ``checksum`` is ``none``.
 
-        Some S3-compatible servers ignore the condition of ``create``. The core therefore tests ``Capability.CREATE``.
+        Some S3-compatible servers ignore the condition of ``create``. The core therefore tests this capability before
+        it uses it.
         """
         checked = Capability.CHECKSUM if self._checksum.parameter else Capability.NONE
         return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
@@ -105,14 +106,14 @@ class S3Store(StoreBase):
         return ObjectInfo(key, source.size_bytes, _etag(answer))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object if the key does not exist, by one request with ``If-None-Match: *``.
+        """Write the object if the key does not exist. One request with ``If-None-Match: *`` checks and writes.
 
-        ``Created.EXISTS`` can mean that this call created the object: the HTTP client may repeat the request if the
-        server has closed an idle connection. To distinguish the cases, read the object.
+        ``Created.EXISTS`` can mean that this call created the object, because the HTTP client may repeat the request if
+        the server has closed an idle connection. Read the object to find out who created it.
         """
         name, body = self._writable(key), bytes(data)
         with self._errors(key):
-            bucket = self._bucket(deadline_ns)  # an error here means that nothing was sent
+            bucket = self._bucket(deadline_ns)  # if this raises an error, nothing was sent
         with self._create_errors(key) as outcome:
             parameters = {**self._checksum.parameters(body), **self._settings.object_parameters}
             bucket.ask("put_object", Key=name, Body=body, IfNoneMatch="*", **parameters)
@@ -121,7 +122,7 @@ class S3Store(StoreBase):
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         """Return the bytes [start, end) of an object, by one GET. The defaults are the start and the end of the object.
 
-        For an empty range, send no request.
+        If the range is empty, the method sends no request.
 
         Raises:
             StoreError: the store sent another range, or too few bytes.
@@ -224,7 +225,7 @@ class S3Store(StoreBase):
         filesystem = self._filesystem()
         if self._checked_filesystem is not filesystem:
             client = self._connect(filesystem, deadline_ns)
-            self._check_transport(client, filesystem.session)  # also covers the environment and AWS's own files
+            self._check_transport(client, filesystem.session)  # includes the environment and AWS's own files
             members = client.meta.service_model.operation_model("PutObject").input_shape.members
             if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(members):
                 raise PluginImportError(
@@ -246,7 +247,7 @@ class S3Store(StoreBase):
             _LOGGER.warning(UNENCRYPTED, host, self.uri)
 
     async def _renew(self, client: Any) -> bool:
-        """Replace the expired credentials of ``client``. Return False for fixed credentials, which cannot be replaced.
+        """Replace the expired credentials of ``client``. Return False for fixed credentials: they cannot be replaced.
 
         New credentials come from the user's function, or from the environment and AWS's files.
         """
@@ -256,7 +257,7 @@ class S3Store(StoreBase):
         filesystem = self._filesystem()
         if {"key", "session"} & set(self._options.reveal()):
             return False
-        if filesystem.s3 is client:  # no other request has replaced the client in between
+        if filesystem.s3 is client:  # no other request has replaced the client meanwhile
             self._check_transport(await filesystem.set_session(refresh=True), filesystem.session)
             await client.close()
         return True
@@ -329,7 +330,7 @@ def open_s3(context: OpenContext) -> ObjectStore:
 
 
 def _file_system_options(options: SecretOptions, settings: S3Section) -> dict[str, Any]:
-    """Return the keyword arguments for s3fs; raise ConfigError if the options are invalid."""
+    """Return the keyword arguments for s3fs. Raise ConfigError if the options are invalid."""
     revealed = options.reveal()
     take_provider(revealed)
     return filesystem_options(revealed, settings)
@@ -341,7 +342,7 @@ def _file_system(options: SecretOptions, settings: S3Section, credentials: Rotat
     from stratalog_s3.direct import DirectSession  # noqa: PLC0415 - it imports aiobotocore
 
     arguments = _file_system_options(options, settings)
-    # The user may set another session class.
+    # The user's option may replace this session class.
     arguments["config_kwargs"] = {"http_session_cls": DirectSession, **arguments["config_kwargs"]}
     if credentials is not None:
         arguments["session"] = rotating_session(credentials)

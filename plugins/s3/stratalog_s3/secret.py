@@ -31,22 +31,22 @@ class SecretOptions:
         return dict(self._options)
 
     def learn(self, credentials: Mapping[str, object]) -> None:
-        """Also redact the secrets in ``credentials`` from now on. Only the last 12 learned secrets are kept."""
+        """From now on, redact the secrets in ``credentials``, too. Only the last 12 learned secrets are kept."""
         secrets = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST_SECRET]
         self._learned = (*secrets, *(text for text in self._learned if text not in secrets))[:_LEARNED_LIMIT]
 
     def redact(self, text: str) -> str:
         """Return ``text`` with ``***`` instead of each secret of at least 4 characters."""
-        # longest first: one secret may contain another
+        # longest first, because one secret may contain another secret
         for secret in sorted({*self._initial, *self._learned}, key=len, reverse=True):
             text = text.replace(secret, _STARS)
         return text
 
     def safe_cause(self, error: BaseException) -> BaseException | None:
-        """Return ``error`` for use in ``raise ... from``, or None if its text or traceback contains a secret.
+        """Return ``error`` for use in ``raise ... from``. Return None if its text or traceback contains a secret.
 
-        The tracebacks of ``error`` and of its causes are removed, because programs may log the local variables of their
-        frames, which contain signed requests and options.
+        The tracebacks of ``error`` and of its causes are removed. Programs may log the local variables in the frames of
+        a traceback, and these variables contain signed requests and options.
         """
         text = "".join(traceback.format_exception(error))
         for cause in _chain(error):

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from stratalog.spi import Section, key
 
-MIN_PART_BYTES: Final = 5 << 20  # S3's limit, for all parts except the last
+MIN_PART_BYTES: Final = 5 << 20  # S3's limit for all parts except the last part
 MAX_PART_BYTES: Final = 5 << 30  # S3's limit
 MAX_TAGS: Final = 10  # S3's limit
 _KMS_ENCRYPTIONS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
@@ -53,8 +53,8 @@ class TransportSection(Section):
 class S3Section(Section):
     """Settings of ``[plugins.s3]``. A tier option overrides the setting of the same name.
 
-    The storage class applies to segments only, because colder classes charge extra for small and short-lived objects,
-    such as manifests. Storage classes whose objects must be restored before a read are not offered.
+    The storage class applies only to segments, because colder classes charge extra for small and short-lived objects,
+    such as manifests. There is no setting for storage classes whose objects must be restored before a read.
     """
 
     title: ClassVar[str] = "Object store s3"
@@ -111,7 +111,7 @@ class S3Section(Section):
     tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="Tags of every object, as name=value; at most 10.")
 
     def contradiction(self) -> str:
-        """Return the reason why S3 would refuse these settings; "" if the settings fit together."""
+        """Return the reason why S3 would refuse these settings; "" if there is none."""
         if self.encryption_key_id and self.encryption not in _KMS_ENCRYPTIONS:
             return "encryption.key.id needs encryption=aws:kms or aws:kms:dsse"
         return ""

@@ -53,8 +53,8 @@ class StoreBase(ObjectStore):
     def __init__(self, location: Location, options: SecretOptions, clock: Clock, *, read_only: bool) -> None:
         self._location, self._options, self._clock, self._read_only = location, options, clock, read_only
         self._lock = threading.Lock()
-        self._current: Any = None  # under _lock; Any: fsspec has no types
-        self._owner_pid = 0  # event loops and connections do not survive a fork
+        self._current: Any = None  # under _lock; typed as Any, because fsspec has no types
+        self._owner_pid = 0  # owner of `_current`: event loops and connections do not survive a fork
         self._closed = False
 
     @property
@@ -87,7 +87,7 @@ class StoreBase(ObjectStore):
         """Create the file system without connecting."""
 
     def _dispose(self, filesystem: Any) -> None:
-        """Release the connections of a file system; do nothing for file systems without connections."""
+        """Release the connections of a file system. Do nothing if it has no connections."""
 
     def _refuse_write(self) -> None:
         if self._read_only:
@@ -99,7 +99,7 @@ class StoreBase(ObjectStore):
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Convert library errors to stratalog's errors."""
+        """Return a context manager that converts library errors to stratalog's errors."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the errors of the libraries have no common type
@@ -107,7 +107,10 @@ class StoreBase(ObjectStore):
 
     @contextlib.contextmanager
     def _create_errors(self, key: str) -> Iterator[list[Created]]:
-        """Convert library errors of a create. Yield a list, whose only element is the result after the block."""
+        """Convert library errors of a create.
+
+        Yield a list. After the block, the only element of the list is the result.
+        """
         outcome = [Created.CREATED]
         try:
             yield outcome
@@ -118,7 +121,7 @@ class StoreBase(ObjectStore):
             outcome[0] = result
 
     def _raise(self, error: Exception, key: str) -> NoReturn:
-        """Raise stratalog's error for ``error``. The cause is ``error``, or None if ``error`` shows a secret."""
+        """Raise stratalog's error for ``error``. Its cause is ``error``, or None if ``error`` contains a secret."""
         problem = self._convert_error(error, key)
         if problem is error:
             raise error
@@ -126,9 +129,9 @@ class StoreBase(ObjectStore):
 
 
 class FsspecStore(StoreBase):
-    """A store on any file system of fsspec, for protocols without an atomic create. Safe with only one writer."""
+    """A store on any file system of fsspec, for protocols without an atomic create. Only one writer may use it."""
 
-    in_process: ClassVar[bool] = False  # True: calls cannot hang, and run on the caller's thread
+    in_process: ClassVar[bool] = False  # True if calls cannot hang; they then run on the caller's thread
 
     @property
     def capabilities(self) -> Capability:
@@ -138,8 +141,8 @@ class FsspecStore(StoreBase):
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload an object in one call of the file system. A source above 16 MiB is written to a temporary file first.
 
-        After a failed upload, delete the partial object if possible, unless the error is retriable: the retry replaces
-        the object, and a delete that arrives late would delete the new object.
+        After a failed upload, delete the partial object if possible. Do not delete it if the error is retriable,
+        because the retry replaces the object, and a late delete could delete the new object.
         """
         path = self._writable(key)
         with self._errors(key), self._discarding(path, key):
@@ -150,7 +153,7 @@ class FsspecStore(StoreBase):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object if the key does not exist. The call is not atomic, and safe only with one writer."""
+        """Write the object if the key does not exist. The call is not atomic, so only one writer may use the store."""
         path = self._writable(key)
         try:
             with self._errors(key):
@@ -164,7 +167,7 @@ class FsspecStore(StoreBase):
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         """Return the bytes [start, end) of an object. The defaults are the start and the end of the object.
 
-        For an empty range, send no request.
+        If the range is empty, the method sends no request.
         """
         path = self._path(check_key(key))
         if end is not None and end <= (start or 0):
@@ -210,7 +213,7 @@ class FsspecStore(StoreBase):
         from fsspec.core import url_to_fs  # noqa: PLC0415 - imports every protocol's registry
 
         scheme = self._location.scheme
-        try:  # the options have no local name here: a traceback may show the values of local names
+        try:  # no local variable contains the options, because a traceback may show local variables
             filesystem, root = url_to_fs(
                 self.uri, **{**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
             )
@@ -237,14 +240,16 @@ class FsspecStore(StoreBase):
         return self._path(check_key(key))
 
     def _call(self, name: str, path: str, *args: object, deadline_ns: int, **kwargs: object) -> Any:
-        """Call the method ``name`` of the file system on another thread, and return its result before the deadline.
+        """Call the method ``name`` of the file system on another thread.
+
+        Return its result if it ends before the deadline.
 
         If ``in_process`` is True, the call runs on this thread, and the deadline is checked only before the call.
 
         Raises:
             StoreTimeoutError: the deadline had passed before the call.
             TimeoutError: the call did not end before the deadline.
-            Other errors are those of the file system.
+            Others: the errors of the file system.
         """
         timeout_s = seconds_left(self._clock, deadline_ns, path)
         filesystem = self._filesystem()[0]
@@ -263,7 +268,10 @@ class FsspecStore(StoreBase):
 
     @contextlib.contextmanager
     def _discarding(self, path: str, key: str) -> Iterator[None]:
-        """If the block fails and must not be retried, delete the partial object if possible. Raise the block's error."""
+        """Return a context manager.
+
+        If its block fails with an error that is not retriable, it deletes the partial object.
+        """
         try:
             yield
         except BaseException as failed:
@@ -287,9 +295,9 @@ def open_generic(context: OpenContext) -> ObjectStore:
 
 
 def read_options(context: OpenContext) -> SecretOptions:
-    """Return the options of a tier on a library other than s3fs.
+    """Return the options of a tier that uses a library other than s3fs.
 
-    Log a warning for each http:// endpoint on another machine.
+    For each http:// endpoint on another machine, log a warning.
 
     Raises:
         ConfigError: TLS certificates would not be verified, or such an endpoint is used without ``allow_http``.
@@ -312,7 +320,7 @@ def _object_info(key: str, info: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _modified_ms(info: Mapping[str, Any]) -> int:
-    """Return the time (ms since 1970) at which an object was written, or 0 if the file system reports no time.
+    """Return the time (ms since 1970) at which an object was written; 0 if the file system does not report it.
 
     The name and the type of the value depend on the file system.
     """

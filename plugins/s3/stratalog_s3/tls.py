@@ -23,7 +23,7 @@ _VERIFY_OPTIONS: Final = frozenset({
 
 
 def check_endpoint(url: str, *, allow_http: bool = False) -> str:
-    """Check the URL of a service. Return its host if requests are sent unencrypted over a network, otherwise "".
+    """Check the URL of a service. Return its host if requests to it cross a network unencrypted; otherwise "".
 
     Args:
         url: URL of the service.
@@ -58,7 +58,7 @@ def check_bundle(value: object, option_name: str) -> str | bool | None:
     The text "true" is converted to True, and a path object to text.
 
     Raises:
-        ConfigError: any other value, such as False, "false", "" or 0. ``option_name`` names the option in the error.
+        ConfigError: the value is not allowed, for example False, "false", "" or 0. The error contains ``option_name``.
     """
     if value is None or value is True:
         return value
@@ -74,13 +74,16 @@ def check_bundle(value: object, option_name: str) -> str | bool | None:
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Raise ConfigError if a variable for the CA bundle is empty or false: botocore might not verify certificates."""
+    """Raise ConfigError if a variable for the CA bundle is empty or false.
+
+    botocore might then not verify certificates.
+    """
     for name in _BUNDLE_VARIABLES:
         check_bundle(environment.get(name), f"environment variable {name}")
 
 
 def check_client(client: Any, session: Any) -> None:
-    """Check the TLS settings of a botocore client, which AWS's files and the user's session also configure.
+    """Check the TLS settings of a botocore client. AWS's files and the user's session can change them, too.
 
     Raises:
         ConfigError: certificates would not be verified, or TLS would end at a proxy.
@@ -97,7 +100,7 @@ def check_client(client: Any, session: Any) -> None:
 
 
 def endpoints(options: Mapping[str, object]) -> list[str]:
-    """Return the URLs of services in a library's options: ``endpoint_url``, and the URLs in ``connection_string``."""
+    """Return the URLs of services in the options of a library: ``endpoint_url``, and URLs in ``connection_string``."""
     urls = [options["endpoint_url"]] if options.get("endpoint_url") else []
     text = options.get("connection_string")
     fields = dict(part.split("=", 1) for part in text.split(";") if "=" in part) if isinstance(text, str) else {}
@@ -108,7 +111,7 @@ def endpoints(options: Mapping[str, object]) -> list[str]:
 
 
 def check_options(options: Mapping[str, object], path: str = "") -> None:
-    """Check the options, including nested tables, of a library other than botocore. ``path`` is their name in errors.
+    """Check the options of a library other than botocore, with their nested tables. ``path`` is their name in errors.
 
     Raises:
         ConfigError: an option such as ``verify`` switches off the verification of certificates.

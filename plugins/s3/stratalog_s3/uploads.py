@@ -15,7 +15,7 @@ MAX_PARTS: Final = 10_000  # S3's limit
 
 
 def part_bytes(size_bytes: int, least_bytes: int = PART_BYTES) -> int:
-    """Return the part size of an upload: ``least_bytes``, or more if the upload would have more than 10,000 parts."""
+    """Return the part size of an upload: ``least_bytes``, or more if 10,000 such parts are not sufficient."""
     return max(least_bytes, -(-size_bytes // MAX_PARTS))
 
 
@@ -36,7 +36,7 @@ def counted_chunks(source: ByteSource, key: str) -> Iterator[Buffer]:
 
 
 def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]:
-    """Yield the bytes of a source in parts of ``size_bytes``; raise the errors of ``counted_chunks``.
+    """Yield the bytes of a source in parts of ``size_bytes``. Raises the errors of ``counted_chunks``.
 
     Only the last part may be smaller, because some S3-compatible stores refuse unequal parts.
     """
@@ -54,12 +54,15 @@ def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]
 
 
 def one_part(source: ByteSource, key: str) -> io.BytesIO:
-    """Return all bytes of a source in one buffer; raise the errors of ``counted_chunks``."""
+    """Return all bytes of a source in one buffer. Raises the errors of ``counted_chunks``."""
     return next(parts(source, key, max(1, source.size_bytes)))
 
 
 def _new_buffer(size_bytes: int) -> io.BytesIO:
-    """Return a buffer of ``size_bytes`` zero bytes, to be overwritten from the start without growth."""
+    """Return a buffer of ``size_bytes`` zero bytes.
+
+    Writes from its start replace the zeros, and the buffer does not grow.
+    """
     buffer = io.BytesIO()
     if size_bytes:
         buffer.seek(size_bytes - 1)

@@ -1,8 +1,9 @@
 """gzip, codec 1: RFC 1952, with concatenated members. Like Kafka, stratalog ignores bytes after the last member.
 
-Most writers make one member, whose header has no optional fields. libdeflate decompresses such data in one call. All
-other data, including damaged data, is read member by member: this module parses headers and trailers as Java does, and
-zlib inflates the contents. Unlike zlib, Java ignores reserved flags, and stops at bytes that are not a member's start.
+Most writers write one member, whose header has no optional fields. libdeflate decompresses such data in one call. All
+other data, including damaged data, is read member by member: this module parses headers and trailers like Java, and
+zlib inflates the contents. Unlike zlib, Java ignores reserved flags, and stops at bytes that are not the start of a
+member.
 
 Source: apache/kafka GzipCompression, over Java's GZIPInputStream.
 """
@@ -29,7 +30,7 @@ _HEADER_CRC, _EXTRA, _NAME, _COMMENT = 0x02, 0x04, 0x08, 0x10
 _HEADER_BYTES: Final = 10
 _TRAILER: Final = Struct("<II")  # CRC-32 and size of the contents
 _SIZE: Final = Struct("<I")
-_NO_MEMBER_BYTES: Final = _HEADER_BYTES + _TRAILER.size  # a member has more bytes than this
+_NO_MEMBER_BYTES: Final = _HEADER_BYTES + _TRAILER.size  # header and trailer; a member is larger than this
 _MAX_RATIO: Final = 1032  # two bits of deflate produce at most 258 bytes
 _CHUNK_BYTES: Final = 1 << 9  # limits zlib's output to 516 KiB for each call
 _LARGE_BYTES: Final = 1 << 22
@@ -67,28 +68,28 @@ class GzipCodec(Codec):
 
 
 def _decompress_only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
-    """Return the contents of ``view`` if it is certainly one valid member without optional fields, otherwise None.
+    """Return the contents of ``view`` if it is certainly one valid member without optional fields; otherwise None.
 
     The result is also None if the contents are empty or larger than ``limit_bytes``.
     """
     if len(view) < _NO_MEMBER_BYTES or view[: len(_PLAIN_START)].tobytes() != _PLAIN_START:
         return None
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]
-    if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # this size is allocated before libdeflate starts
+    if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # limits the allocation before libdeflate
         return None
-    # If another member follows, the large allocation would not be used.
+    # If another member seems to follow, return None before a large allocation that would not be used.
     if size > _LARGE_BYTES and KERNELS.holds(view[1:], _START):
         return None
     try:
         contents: bytearray = deflate.gzip_decompress(view, size)
     except deflate.DeflateError:
         return None
-    # libdeflate does not return the end of the member. If a second member follows, the first member's size precedes it.
+    # libdeflate does not report the end of the member. If a second member follows, the size of the first precedes it.
     return None if KERNELS.holds(view, _SIZE.pack(len(contents)) + _START) else contents
 
 
 def _decompress_members(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the contents of all members. Raise DecompressedSizeError if too large, CorruptBatchError if damaged.
+    """Return the contents of all members. Raises the errors of ``GzipCodec.decompress``.
 
     The first of two passes only computes the size of the result.
     """
@@ -115,7 +116,10 @@ def _pieces(view: memoryview) -> Iterator[bytes]:
 
 
 def _header_end(view: memoryview, start: int) -> int | None:
-    """Return the end of the header of the member at ``start``; None if the header is not valid or nothing follows."""
+    """Return the end of the header of the member at ``start``.
+
+    Return None if the header is invalid or nothing follows it.
+    """
     if len(view) - start < _HEADER_BYTES or view[start : start + len(_START)].tobytes() != _START:
         return None
     flags, position = view[start + 3], start + _HEADER_BYTES
@@ -133,7 +137,10 @@ def _header_end(view: memoryview, start: int) -> int | None:
 
 
 def _text_end(view: memoryview, position: int) -> int:
-    """Return the position after the next zero byte from ``position`` on; the end of ``view`` if there is none."""
+    """Return the position after the next zero byte at or after ``position``.
+
+    If there is none, return the end of ``view``.
+    """
     for start in range(position, len(view), _SEARCH_BYTES):
         zero = bytes(view[start : start + _SEARCH_BYTES]).find(0)
         if zero >= 0:
@@ -149,7 +156,7 @@ def _inflate(view: memoryview, position: int) -> Generator[bytes, None, int]:
     checksum = size = 0
     unpacker = zlib.decompressobj(_RAW_WINDOW)
     while not unpacker.eof:
-        # The chunks are small, because zlib copies the input after a member's end.
+        # The chunks are small, because zlib copies all input after the end of a member.
         chunk = view[position : position + _CHUNK_BYTES]
         if not chunk:
             raise CorruptBatchError("the gzip data is cut off", "", len(view))

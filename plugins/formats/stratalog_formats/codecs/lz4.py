@@ -1,9 +1,9 @@
-"""lz4, codec 3: one LZ4 frame of independent blocks, read and written with Kafka's exceptions from the LZ4 format.
+"""lz4, codec 3: one LZ4 frame of independent blocks. The frame differs from the LZ4 format as in Kafka.
 
 For magic 0, Kafka's writer includes the frame's magic bytes in the header checksum (KAFKA-3160), and Kafka's reader
 does not check this checksum. Kafka checks neither content size nor content checksum, and refuses blocks that depend on
-each other. stratalog has the same rules. No library reads such frames: this module parses the frame, and the library
-decompresses the blocks.
+each other. stratalog has the same rules. The library cannot read such frames. Therefore this module parses the frame,
+and the library only decompresses the blocks.
 
 Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 """
@@ -37,7 +37,7 @@ _MAX_RATIO: Final = 256  # one byte of a match length adds at most 255 bytes
 
 
 class Lz4Codec(Codec):
-    """Codec for lz4. It writes frames with blocks of 64 KiB, and with no checksum except the header checksum."""
+    """Codec for lz4. It writes frames with blocks of 64 KiB. Their only checksum is the header checksum."""
 
     id: ClassVar[int] = 3
     levels: ClassVar[range | None] = range(1, 18)
@@ -75,7 +75,7 @@ class Lz4Codec(Codec):
         for block, is_uncompressed in blocks:
             before_last_bytes += last_bytes
             last_bytes = len(block) if is_uncompressed else min(block_bytes, len(block) * _MAX_RATIO)
-        # There is room for a largest block at the end, because each call of the library needs it.
+        # At the end, there is room for a block of the largest size, because each call of the library needs this room.
         contents = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)
         with memoryview(contents) as output:
             for block, is_uncompressed in blocks:
@@ -138,8 +138,11 @@ def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> It
 
 
 def _unpack(block: memoryview, room: memoryview) -> int:
-    """Decompress a block into ``room``, and return the contents' size. Raise CorruptBatchError if it is damaged."""
-    # The library reads the first four bytes as the size of the contents, or, with ``output_len``, as contents. After a
+    """Decompress a block into ``room``, and return the contents' size.
+
+    Raise CorruptBatchError if the block is damaged.
+    """
+    # The library reads the first four bytes as the size of the contents; with ``output_len``, as contents. After a
     # failure, the library tries the other way. These arguments make the second attempt fail: the library refuses a size
     # above the room, and the size of a largest block is not the start of valid contents.
     try:

@@ -1,4 +1,4 @@
-"""Iterable over the blocks of a stream, for two passes: the first computes sizes, the second decompresses."""
+"""Iterable over the blocks of a stream, for two passes: the first pass computes sizes, the second decompresses."""
 
 from __future__ import annotations
 

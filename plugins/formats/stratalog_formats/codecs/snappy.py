@@ -1,4 +1,4 @@
-"""snappy, codec 2: the xerial stream that Kafka writes, and the raw block that librdkafka writes.
+"""snappy, codec 2: xerial streams, which Kafka writes, and raw blocks, which librdkafka writes.
 
 Source: apache/kafka SnappyCompression, over xerial's SnappyInputStream.
 """
@@ -91,9 +91,9 @@ def _blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _next_header_end(view: memoryview, position: int) -> int:
-    """Return the end of the header of a further stream; raise CorruptBatchError if the header is damaged.
+    """Return the end of the header of a further stream. Raise CorruptBatchError if the header is damaged.
 
-    As in Kafka, the version in this header is checked, but not the version in the first header.
+    As in Kafka, the version is checked in this header, but not in the header of the first stream.
     """
     head = view[position : position + len(_HEAD)]
     if len(head) < len(_HEAD) or head[: len(_MAGIC)].tobytes() != _MAGIC or _SIZE.unpack_from(head, len(_MAGIC))[0] < 1:

@@ -1,7 +1,7 @@
 """zstd, codec 4: concatenated frames. Record formats V0 and V1 do not support zstd.
 
-Unlike Kafka's frames, the frames that stratalog writes contain the size of their contents. A reader can then allocate
-exactly this size, and needs no memory for a window.
+Unlike Kafka, stratalog writes frames that contain the size of their contents. A reader can allocate exactly this size,
+and needs no memory for a window.
 
 Source: apache/kafka ZstdCompression, over zstd-jni's streams (window limit 128 MiB).
 """
@@ -21,7 +21,7 @@ from stratalog_formats.codecs.levels import check_level
 _DEFAULT_LEVEL: Final = 3
 _LEVELS: Final = range(-131072, 23)
 _WINDOW_LIMIT_BYTES: Final = 1 << 27
-# Size of the largest window that may be allocated in addition to the contents: the usual window of Kafka's writer.
+# Largest window that may be allocated in addition to the contents. Kafka's writer usually has a window of this size.
 _RING_BYTES: Final = 1 << 21
 _IDLE_BYTES: Final = 1 << 22  # limit of memory that an idle context may hold
 _DESCRIPTOR: Final = 4  # position of the header byte that describes the other header fields
@@ -30,7 +30,7 @@ _RUN_BLOCK: Final = 1  # type of a block that is one repeated byte
 _COMPRESSED_BLOCK: Final = 2
 _BLOCK: Final = Struct("<HB")  # a block's header, 24 bits
 _BLOCK_BYTES: Final = 1 << 17  # largest content of a block
-_SKIPPABLE: Final = b"\x2a\x4d\x18"  # after a byte of 0x50 to 0x5f
+_SKIPPABLE: Final = b"\x2a\x4d\x18"  # magic of a skippable frame, after one byte from 0x50 to 0x5f
 _SKIPPABLE_HIGH: Final = 0x5
 
 
@@ -43,7 +43,7 @@ class _Frame(NamedTuple):
 
     @property
     def needs_window(self) -> bool:
-        """True if decompression needs a window above 2 MiB: the frame does not state the size of its contents."""
+        """True if decompression needs a window above 2 MiB, because the frame lacks the size of its contents."""
         window_bytes = min(self.parameters.window_size, self.most_bytes)
         return self.parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN and window_bytes > _RING_BYTES
 
@@ -100,9 +100,9 @@ class ZstdCodec(Codec):
         return memoryview(contents).toreadonly()
 
     def _decompress_frame(self, frame: _Frame, limit_bytes: int) -> Buffer:
-        """Return the contents of one frame; raise DecompressedSizeError if they exceed ``limit_bytes``.
+        """Return the contents of one frame. Raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-        If one call of the library is not sufficient, ``_decompress_frames`` decompresses the frame.
+        If the library cannot decompress the frame in one call, use ``_decompress_frames``.
         """
         stated_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
         if stated_bytes == zstandard.CONTENTSIZE_UNKNOWN:
@@ -124,7 +124,7 @@ class ZstdCodec(Codec):
 
 
 def _decompress_frames(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the contents of all frames; raise DecompressedSizeError if they exceed ``limit_bytes``.
+    """Return the contents of all frames. Raise DecompressedSizeError if they exceed ``limit_bytes``.
 
     The first of two passes only computes the size of the result.
     """
@@ -150,13 +150,13 @@ def _measure(raw: Buffer, limit_bytes: int) -> int:
 
 
 def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
-    """Return a reader with its own context, whose window is freed together with the reader."""
+    """Return a reader with its own context. The window of the context is freed together with the reader."""
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
     return unpacker.stream_reader(raw, read_across_frames=True)
 
 
 def _state_missing_sizes(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the frames of ``view`` except skippable ones. The contents' size is added to frames that need a window."""
+    """Return the frames of ``view`` except skippable frames. Add the contents' size to frames that need a window."""
     frames = bytearray()
     for frame in _frames(view):
         frames += _state_size(frame, _measure(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
@@ -178,7 +178,7 @@ def _frames(view: memoryview) -> Iterator[_Frame]:
 
 
 def _frame(view: memoryview, start: int) -> _Frame | None:
-    """Return the frame at ``start``, or None for a skippable frame. Only headers are read (RFC 8878, 3.1.1).
+    """Return the frame at ``start``; None for a skippable frame. The method reads only headers (RFC 8878, 3.1.1).
 
     Raise CorruptBatchError if the frame is damaged, cut off, or needs a window above 128 MiB.
     """
@@ -204,7 +204,10 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
 
 
 def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
-    """Return the end of a frame's last block (after ``view`` if cut off), and the largest possible contents size."""
+    """Return the end of a frame's last block, and the largest possible contents size.
+
+    The end of a truncated frame is after ``view``.
+    """
     last = most_bytes = 0
     while not last:
         if position + _BLOCK.size > len(view):

@@ -16,13 +16,15 @@ from stratalog.spi import Buffer, ExtraIndex, ExtraIndexBuilder, ExtraIndexReade
 from stratalog_formats.indexes.bloom_section import NAME, BloomSection
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 
-_HEAD: Final = Struct("<IB")  # size of the filter, positions of a key; the filter follows
+_HEAD: Final = Struct("<IB")  # size of the filter, number of positions of a key; the filter follows
 _HASH_BYTES: Final = 8
 _MOST_POSITIONS: Final = 30
 
 
 class BloomIndex(ExtraIndex):
-    """Extra index with one Bloom filter for each segment, to which all keys that are not null are added.
+    """Extra index with one Bloom filter for each segment.
+
+    The filter contains all keys of the segment that are not null.
 
     Args:
         kernels: functions to use, either compiled or in pure Python.
@@ -32,7 +34,7 @@ class BloomIndex(ExtraIndex):
         self._kernels = kernels
 
     def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
-        """Return a builder with the settings of the topic, or with the defaults if the topic has none."""
+        """Return a builder with the topic's settings. If the topic has none, use the defaults."""
         section = config.sections.get(NAME)
         return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection(), self._kernels)
 
@@ -42,7 +44,9 @@ class BloomIndex(ExtraIndex):
 
 
 class BloomBuilder(ExtraIndexBuilder):
-    """Builder that keeps a hash of each key until ``finish``, because the number of keys determines the filter's size.
+    """Builder of a filter.
+
+    It keeps a hash of each key until ``finish``, because the number of keys determines the size.
 
     If the segment has more than ``max_keys`` different keys, ``finish`` returns no filter.
 
@@ -67,7 +71,7 @@ class BloomBuilder(ExtraIndexBuilder):
             self._is_full = len(self._hashes) > most_bytes
 
     def finish(self) -> bytes:
-        """Return a header and the filter; b"" if the segment has more than ``max_keys`` different keys."""
+        """Return a header and the filter. Return b"" if the segment has more than ``max_keys`` different keys."""
         hashes = self._kernels.distinct(self._hashes)
         keys = len(hashes) // _HASH_BYTES
         if self._is_full or keys > self._section.max_keys:
@@ -99,5 +103,5 @@ class BloomReader(ExtraIndexReader):
         self._filter, self._may_hold = view[_HEAD.size :], kernels.may_hold
 
     def may_hold_key(self, key: bytes) -> bool:
-        """Return False if the segment cannot contain the key, and True if the segment may contain the key."""
+        """Return False if the segment certainly does not contain the key; otherwise True."""
         return self._may_hold(self._filter, key, self._count)

@@ -12,7 +12,7 @@ NAME: Final = "bloom"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomSection(Section):
-    """Settings of the filters' size. A change applies to new filters only."""
+    """Settings for the size of filters. A change applies only to new filters."""
 
     title: ClassVar[str] = "Bloom filters of keys"
 

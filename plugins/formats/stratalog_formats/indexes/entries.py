@@ -1,4 +1,7 @@
-"""Base class of the readers of Kafka's indexes: ascending entries of a fixed size, without header or checksum."""
+"""Base class of the readers of Kafka's indexes.
+
+Entries ascend and have a fixed size; there is no header or checksum.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ class EntryReader(IndexReader[Entry]):
 
     Args:
         entries: bytes of the index, which are not copied.
-        base_offset: base offset of the segment; relative offsets count from it.
+        base_offset: base offset of the segment. Relative offsets are relative to it.
     """
 
     layout: ClassVar[Struct]
     key: ClassVar[tuple[int, int]]
-    """Position and size (bytes), in an entry, of the number by which entries ascend."""
+    """Position and size (bytes) of the key in an entry."""
     is_key_relative: ClassVar[bool] = False
-    """True if the number at ``key`` is relative to the base offset."""
+    """True if the key of an entry is relative to the base offset."""
 
     def __init__(self, entries: Buffer, base_offset: int) -> None:
         self._entries, self._base_offset = memoryview(entries).cast("B"), base_offset
@@ -41,7 +44,10 @@ class EntryReader(IndexReader[Entry]):
 
     @abstractmethod
     def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
-        """Return the index of the first entry that contradicts the segment, and the reason; None if there is none."""
+        """Return the index of the first entry that contradicts the segment, and the reason.
+
+        Return None if there is no such entry.
+        """
 
     def __len__(self) -> int:
         return self._count
@@ -79,7 +85,7 @@ class EntryReader(IndexReader[Entry]):
             raise CorruptIndexError("the index ends inside an entry", "", complete_bytes)
 
     def kept_bytes(self, end_offset: int) -> int:
-        """Return the size (bytes) of the entries before the first one whose offset is at or above ``end_offset``."""
+        """Return the size (bytes) of the entries before the first entry with an offset at or above ``end_offset``."""
         return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
 
     def _count_up_to(self, target: int) -> int:

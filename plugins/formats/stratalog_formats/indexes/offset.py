@@ -1,7 +1,7 @@
-"""The offset index, ``.index``: from an offset to the position in the ``.log`` file where a search for it starts.
+"""The offset index, ``.index``. For an offset, it contains the position in the ``.log`` file where a search starts.
 
-An entry is 8 bytes: the last offset of a batch, relative to the segment's base (int32), and the position where the
-batch starts (int32, bytes). A search takes the greatest entry at or below its target, and scans the log from the
+An entry has 8 bytes: the last offset of a batch, relative to the segment's base offset (int32), and the position where
+the batch starts (int32, bytes). A search uses the last entry at or below the target offset, and scans the log from the
 position of this entry.
 
 Source: apache/kafka OffsetIndex.
@@ -16,7 +16,7 @@ from stratalog_formats.kernels.entries import OFFSET_ENTRY
 
 
 class OffsetReader(EntryReader[OffsetPosition]):
-    """Reader that searches by offset, except ``after``, which searches by position."""
+    """Reader that searches by offset. Only ``after`` searches by position."""
 
     layout, key, is_key_relative = OFFSET_ENTRY, (0, 4), True
 
@@ -61,7 +61,10 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a call
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
+        """Return a builder that continues an index with the ascending entries ``entries``.
+
+        A new index has no entries, b"".
+        """
         existing, max_entries = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_offset = existing[-1].offset if len(existing) else -1
         return self._kernels.offset_entries(
@@ -73,5 +76,5 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         return OffsetReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size (bytes) of the entries before the first one whose offset is at or above ``end_offset``."""
+        """Return the size (bytes) of the entries before the first entry with an offset at or above ``end_offset``."""
         return OffsetReader(entries, base_offset).kept_bytes(end_offset)

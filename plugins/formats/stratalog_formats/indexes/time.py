@@ -1,8 +1,8 @@
-"""The time index, ``.timeindex``: from a timestamp to the offset where a search for it starts.
+"""The time index, ``.timeindex``. For a timestamp, it contains the offset where a search starts.
 
-An entry is 12 bytes: a timestamp (int64, ms) and an offset relative to the segment's base (int32). No record up to the
-offset is newer than the timestamp. The offset is the last offset of the first batch whose largest timestamp is the
-entry's timestamp. Kafka before 3.8 stored the offset of the record with this timestamp.
+An entry has 12 bytes: a timestamp (int64, ms), and an offset relative to the segment's base offset (int32). No record
+up to the offset is newer than the timestamp. The offset is the last offset of the first batch whose largest timestamp
+is the entry's timestamp. Kafka before 3.8 stored the offset of the record with this timestamp.
 
 Source: apache/kafka TimeIndex.
 """
@@ -65,7 +65,10 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         self._kernels = kernels
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
+        """Return a builder that continues an index with the ascending entries ``entries``.
+
+        A new index has no entries, b"".
+        """
         existing, max_entries = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_ms, last_offset = existing[-1] if len(existing) else (NO_TIMESTAMP, base_offset)
         return self._kernels.time_entries(
@@ -79,9 +82,10 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     def around(
         self, entries: Buffer, base_offset: int, target: int
     ) -> tuple[TimestampOffset | None, TimestampOffset | None, TimestampOffset | None]:
-        """Return the last entry whose timestamp is at or below ``target`` (ms), None and None.
+        """Return (entry, None, None) with the last entry whose timestamp is at or below ``target`` (ms).
 
-        The first result is None if all timestamps are above ``target``. The next two entries are never returned.
+        The entry is None if all timestamps are above ``target``. Unlike other index formats, this format never returns
+        the next two entries.
         """
         index = self._kernels.entries_up_to(entries, TIME_ENTRY.size, *TimeReader.key, target)
         if not index:
@@ -90,5 +94,5 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         return TimestampOffset(timestamp_ms, base_offset + relative), None, None
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size (bytes) of the entries before the first one whose offset is at or above ``end_offset``."""
+        """Return the size (bytes) of the entries before the first entry with an offset at or above ``end_offset``."""
         return TimeReader(entries, base_offset).kept_bytes(end_offset)

@@ -1,8 +1,8 @@
-"""The transaction index, ``.txnindex``: the transactions whose abort marker is in the segment.
+"""The transaction index, ``.txnindex``. It lists the aborted transactions whose abort marker is in the segment.
 
-An entry is 34 bytes: version (int16, 0), producer id, first offset, last offset (of the marker), and last stable offset
-when the marker was written (int64 each). The first offset may be in an earlier segment: the index cannot be rebuilt
-from its segment alone.
+An entry has 34 bytes: version (int16, 0), producer id, first offset, last offset (the offset of the marker), and the
+last stable offset when the marker was written (int64 each). The first offset may be in an earlier segment, so the index
+cannot be rebuilt from its segment alone.
 
 Source: apache/kafka TransactionIndex, AbortedTxn.
 """
@@ -32,7 +32,10 @@ VERSION: Final = 0
 
 
 class TransactionReader(EntryReader[AbortedTransaction]):
-    """Reader that searches by the marker's offset. Reading an entry of an unknown version raises CorruptIndexError."""
+    """Reader that searches by the marker's offset.
+
+    If an entry has an unknown version, its read raises CorruptIndexError.
+    """
 
     layout, key = LAYOUT, (18, 8)
 
@@ -68,7 +71,7 @@ def _is_unknown(version: int) -> bool:
 class TransactionBuilder(IndexBuilder):
     """Builder that adds one entry for each abort marker.
 
-    The index has no size limit, because a reader would return the records of an aborted transaction without an entry.
+    The index has no size limit. If an aborted transaction had no entry, a reader would return its records.
     """
 
     __slots__ = ("_last_offset",)
@@ -85,7 +88,7 @@ class TransactionBuilder(IndexBuilder):
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
         """Return one entry for each abort marker in ``batches``; b"" if there are none.
 
-        ``aborted`` has the transactions by the offset of their marker.
+        ``aborted`` contains the aborted transactions, by the offset of their marker.
 
         Raises:
             CorruptBatchError: the offset of a marker is not above the marker's offset in the last entry.
@@ -118,7 +121,10 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
     entry_bytes = LAYOUT.size
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder of the entries that follow ``entries``, the ascending entries so far; b"" for a new index."""
+        """Return a builder that continues an index with the ascending entries ``entries``.
+
+        A new index has no entries, b"".
+        """
         del config
         return TransactionBuilder(base_offset, entries)
 
@@ -127,5 +133,5 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
         return TransactionReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size (bytes) of the entries before the first one whose marker is at or above ``end_offset``."""
+        """Return the size (bytes) of the entries before the first entry with a marker at or above ``end_offset``."""
         return TransactionReader(entries, base_offset).kept_bytes(end_offset)

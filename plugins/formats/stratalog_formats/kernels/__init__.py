@@ -1,8 +1,8 @@
-"""Loops over bytes, each in two equivalent modules: compiled, and in pure Python for systems without the extensions.
+"""Loops over bytes. Each loop exists compiled, and in pure Python for systems without the compiled extensions.
 
 ``NAME.py`` is the module in pure Python, and ``NAME_c.pyx`` the compiled module with the same functions. ``dispatch``
-selects all compiled modules, or all modules in pure Python. ``pack_c``, ``prepare_c`` and ``select_c`` have no
-form in pure Python: without these modules, callers use slower functions of other modules.
+selects all compiled modules, or all modules in pure Python. ``pack_c``, ``prepare_c`` and ``select_c`` exist only
+compiled. Without them, callers use slower functions of other modules.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def hash_keys(records: RecordColumns) -> bytes:
 
 
 def distinct(hashes: Buffer) -> bytes:
-    """Return the hashes in ascending order, each once: 8 bytes each, in native byte order."""
+    """Return the different hashes in ascending order: 8 bytes each, in native byte order."""
     return array("Q", sorted(set(memoryview(hashes).cast("B").cast("Q")))).tobytes()
 
 
@@ -59,7 +59,7 @@ def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
 
 
 def may_hold(bloom_filter: Buffer, key: bytes, count: int) -> bool:
-    """Return False if the key was certainly not added to ``bloom_filter``, otherwise True.
+    """Return False if the key was certainly not added to ``bloom_filter``; otherwise True.
 
     ``count`` must be the ``count`` with which ``fill_filter`` was called. Raise ValueError if the filter is empty.
     """

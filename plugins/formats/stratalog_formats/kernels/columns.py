@@ -9,7 +9,7 @@ from stratalog.spi import Buffer, Fields
 
 
 class ColumnBuilder:
-    """Columns that grow record by record. The arrays are public, because fast loops append to the arrays directly.
+    """Columns that grow record by record. The arrays are public, because fast loops append to them directly.
 
     ``positions`` has six numbers for each record: position and size of the key, position and size of the value, index
     of the first header, and number of headers. ``headers`` has four numbers for each header: position and size of the
@@ -27,7 +27,7 @@ class ColumnBuilder:
         self.headers = array("i")
 
     def build(self, arena: Buffer, fields: Fields) -> RecordColumns:
-        """Return the columns of the requested fields; the columns of other fields are empty."""
+        """Return the columns of the requested ``fields``. Columns of other fields are empty."""
         positions, headers, columns = self.positions, self.headers, dict[str, memoryview]()
         if Fields.OFFSET in fields:
             columns |= {"offset": memoryview(self.offsets), "leader_epoch": memoryview(self.epochs)}

@@ -2,7 +2,7 @@
 
 The loop reads one-byte and two-byte varints inline, because a call takes as long as the rest of a field. At the end of
 each record, the loop compares the actual position with the expected end. Consecutive records whose fields have equal
-sizes are read column by column (``runs``).
+sizes are read column by column (see ``runs``).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
     Args:
         data: the arena: bytes that contain the records of all batches.
         batches: headers of the batches.
-        bounds: start and end of each batch's records in ``data``, int64, alternating; None if the records follow the
-            headers at ``batches.position``.
+        bounds: start and end of each batch's records in ``data``, alternating, as int64. None if the records of each
+            batch follow its header at ``batches.position``.
         fields: fields to fill.
 
     Raises:
-        CorruptBatchError: the records do not fit their batch; the error has the batch's position.
+        CorruptBatchError: the records do not fit their batch. The error contains the position of the batch.
         IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.
     """
     builder = ColumnBuilder()
@@ -60,7 +60,7 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
 
 
 def _bytes_of(data: Buffer) -> Bytes:
-    """Return ``data`` as bytes or a bytearray, because indexing a view is slower; copy only if necessary."""
+    """Return ``data`` as bytes or a bytearray, because a view is slower to index. Copy only if necessary."""
     if isinstance(data, memoryview):
         owner = data.obj
         if isinstance(owner, bytes | bytearray) and data.c_contiguous and data.nbytes == len(owner):
@@ -116,7 +116,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
                 end = position + length
         if not position <= end <= limit:
             raise ValueError("a record reaches past its batch")
-        position += 1  # attributes: any value, ignored
+        position += 1  # skip the attributes, which may have any value
 
         byte = raw[position]
         if byte < 128 and not byte & 1:
@@ -189,7 +189,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
 
 def _decode_headers(raw: Bytes, position: int, end: int, builder: ColumnBuilder) -> tuple[int, int]:
     count, position = read_varint(raw, position)
-    # checked first: a wrong count must not allocate memory
+    # check first, so that a wrong count allocates no memory
     if not 0 <= count <= (end - position) // _LEAST_HEADER_BYTES:
         raise ValueError("header count")
     for _ in range(count):
@@ -208,10 +208,10 @@ def _decode_headers(raw: Bytes, position: int, end: int, builder: ColumnBuilder)
 
 
 def _time_adder(builder: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
-    """Return a function that appends a timestamp, which is ``base_ms`` plus a delta of any size, to ``builder``.
+    """Return a function that appends a timestamp to ``builder``: the sum of ``base_ms`` and a delta of any size.
 
-    The function wraps the timestamp to 64 bits if a delta of two bytes could overflow. The caller has already wrapped
-    the sum if the delta is longer.
+    The function wraps the timestamp to 64 bits if a delta of two bytes could overflow. For a longer delta, the caller
+    has already wrapped the sum.
     """
     append = builder.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:
@@ -220,5 +220,5 @@ def _time_adder(builder: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
 
 
 def _wrap_to_64_bits(value: int) -> int:
-    """Return an integer wrapped to 64 bits: as in Kafka's addition of Java longs, an overflow is no error."""
+    """Return an integer wrapped to 64 bits. As in Kafka's addition of Java longs, an overflow is not an error."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

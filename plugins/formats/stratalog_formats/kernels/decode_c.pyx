@@ -72,7 +72,7 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
     cdef int32_t* value_position = into.value_position
     cdef int32_t* value_size = into.value_size
     while i < last:
-        if i == zeroed:  # in steps, because a wrong count must not use memory for records that do not exist
+        if i == zeroed:  # zero memory in steps, so that a wrong count uses no memory for records that do not exist
             zeroed = min(zeroed + ZEROED_ROWS, last)
             memset(into.header_first + i, 0, 4 * (zeroed - i))
             memset(into.header_count + i, 0, 4 * (zeroed - i))

@@ -28,8 +28,8 @@ from stratalog_formats.kernels.rebuild import RowBuffers
 class Kernels:
     """Functions of the compiled or of the pure Python modules.
 
-    The pure Python modules document the functions. Functions that exist only compiled are None in ``PYTHON``; the
-    modules ``*_c`` document these functions.
+    The pure Python modules document the functions. If a function exists only compiled, it is None in ``PYTHON``, and
+    its module ``*_c`` documents it.
     """
 
     name: str
@@ -89,7 +89,10 @@ PYTHON: Final = Kernels(
 
 
 def _load_compiled() -> Kernels | None:
-    """Return the compiled functions; None if an extension is missing, or is for another class ``Record``."""
+    """Return the compiled functions.
+
+    Return None if an extension is missing, or was built for another class ``Record``.
+    """
     modules = {module.rpartition(".")[2]: extension(module) for module in EXTENSIONS}
     if None in modules.values():
         return None

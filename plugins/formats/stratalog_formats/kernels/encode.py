@@ -1,7 +1,7 @@
 """Encoding of records of magic 2, in pure Python.
 
-Records are encoded column by column, mostly with ``map`` and slices, and all parts are joined once. Varints of numbers
-below 4,096 are from a table.
+Records are encoded column by column, mostly with ``map`` and slices, and all parts are joined once. A table contains
+the varints of numbers below 4,096.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ _LARGEST_VARINT_BYTES: Final = 5  # size of the largest varint of 32 bits
 
 
 Column: TypeAlias = Sequence[bytes] | bytes
-"""One value per record; plain ``bytes`` if all records have the same value."""
+"""One value for each record. If all records have the same value, only this value, as ``bytes``."""
 Sizes: TypeAlias = Iterable[int] | int
-"""Sizes (bytes) of the values; one number if all are equal."""
+"""Sizes (bytes) of the values. If all sizes are equal, only one number."""
 
 
 class Body(NamedTuple):
-    """Encoded records of one batch. ``buffer`` starts with 61 bytes for the header, which ``seal_batch`` writes."""
+    """Encoded records of one batch.
+
+    ``buffer`` starts with 61 bytes for the header. ``seal_batch`` writes the header.
+    """
 
     buffer: bytearray
     record_count: int
@@ -60,10 +63,11 @@ def encode_records(records: Sequence[Record]) -> Body:
 def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa: FBT001 - as in the compiled module
     """Return the body of a batch with the records of these columns.
 
-    The offset deltas are 0, 1, 2, ..., or those of the offset column if ``keep_offsets``.
+    With ``keep_offsets``, the offset deltas are computed from the offset column. Otherwise they are 0, 1, 2, ...
 
     Raises:
-        InvalidRecordError: as ``encode_records``, or offsets do not ascend, or are more than 2^31 - 1 above the first.
+        InvalidRecordError: one of the reasons of ``encode_records``; or offsets do not ascend, or are more than 2^31 -
+            1 above the first offset.
         IndexError: a field is not inside the arena, headers are not inside their columns, or a header's name is null.
     """
     if not columns.count:
@@ -85,7 +89,10 @@ def _build_body(
     values: Sequence[bytes | None],
     headers: Sequence[bytes] | None,
 ) -> Body:
-    """Return the body of records given as columns. ``headers`` are encoded; None if no record has headers."""
+    """Return the body of records, from their columns.
+
+    ``headers`` contains encoded headers; None if no record has headers.
+    """
     count, base_ms, min_ms, max_ms = len(stamps), stamps[0], min(stamps), max(stamps)
     if max_ms > _LAST_MS or min_ms < NO_TIMESTAMP:
         for index, ms in enumerate(stamps):
@@ -111,7 +118,7 @@ def _build_body(
 
 
 def _interleave(columns: Sequence[Column], count: int) -> bytearray:
-    """Return room for a header, then the values of all columns, record by record."""
+    """Return 61 bytes for the header, followed by the values of all columns, record by record."""
     merged: list[Column] = []
     for column in columns:
         if merged and isinstance(column, bytes) and isinstance(merged[-1], bytes):
@@ -148,7 +155,7 @@ def _bounds(sizes: Iterable[int]) -> tuple[int, int]:
 
 def _fields(items: Sequence[bytes | None]) -> tuple[Column, Column, Sizes]:
     """Return the encoded lengths of nullable fields, the fields' bytes, and the sizes of these bytes."""
-    with suppress(TypeError):  # raised by len(None); a search for nulls first would double the cost
+    with suppress(TypeError):  # len(None) raises it; a search for nulls beforehand would double the cost
         present = cast(Sequence[bytes], items)
         sizes = list(map(len, present))
         low, high = _bounds(sizes)
@@ -165,7 +172,7 @@ def _sizes(column: Column) -> Sizes:
 
 
 def _heads(columns: Iterable[Sizes], count: int) -> tuple[Column, int]:
-    """Return the start (length and attributes) of each record, and the size of all records without the lengths."""
+    """Return each record's first fields (length and attributes), and the size of all records without the lengths."""
     constant, varying = len(_ATTRIBUTES), list[Iterable[int]]()
     for sizes in columns:
         if isinstance(sizes, int):
@@ -198,7 +205,7 @@ def _encode_headers(headers: Headers, index: int) -> bytes:
 
 
 def _headers(columns: RecordColumns) -> Iterator[bytes]:
-    """Yield the encoded headers of each record. Names are copied without a check that they are UTF-8."""
+    """Yield the encoded headers of each record. Names are copied without a check of UTF-8."""
     arena = columns.arena if isinstance(columns.arena, bytes) else bytes(columns.arena)
     for first, count in zip(columns.header_first, columns.header_count, strict=True):
         if not count:
@@ -257,7 +264,7 @@ def bad_timestamp(ms: int, index: int) -> InvalidRecordError:
 
 
 def bad_header_name(name: str, index: int) -> InvalidRecordError:
-    """Return the error for a header's name, in record ``index``, that UTF-8 cannot encode."""
+    """Return the error for a header's name in record ``index`` that UTF-8 cannot encode."""
     return _invalid_record(f"header name {name!r} is not Unicode text", index)
 
 
@@ -267,12 +274,15 @@ def bad_offset(offset: int, index: int) -> InvalidRecordError:
 
 
 def too_large(index: int) -> InvalidRecordError:
-    """Return the error for records that need more than 2 GiB, up to the record ``index``."""
+    """Return the error for records that need more than 2 GiB.
+
+    ``index`` is the record at which the limit is exceeded.
+    """
     return _invalid_record("the records of a batch need more than 2 GiB", index)
 
 
 def no_records() -> InvalidRecordError:
-    """Return the error for a batch without records; only compaction writes such batches."""
+    """Return the error for a batch without records. Only compaction writes such batches."""
     return InvalidRecordError("a batch has at least one record")
 
 

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Encoding of records of magic 2, as compiled code. ``encode`` documents each function.
 
-Objects are written in one pass into a growing buffer. Columns are encoded in two passes: the first pass computes the
-sizes, the second pass writes the bytes into a buffer of this size. Each buffer starts with room for the header.
+``Record`` objects are written in one pass into a growing buffer. Columns are encoded in two passes: the first pass
+computes the size, and the second pass writes into a buffer of this size. Each buffer starts with room for the header.
 """
 
 from cpython.bytearray cimport PyByteArray_Resize
@@ -39,7 +39,7 @@ cdef extern from "Python.h":
 
 
 cdef enum:
-    FIRST_BYTES = 1 << 20  # first growth of a buffer; less if the remaining records probably need less
+    FIRST_BYTES = 1 << 20  # first growth of a buffer, unless the remaining records probably need less
     HEADER_OVERHEAD_BYTES = 4  # counted by ``survey`` in addition to name and value
     LONGEST_SIZE = 5  # largest size of the varint before a record
 
@@ -102,10 +102,10 @@ cdef struct WrittenFacts:  # properties of the written records
 
 
 cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes, WrittenFacts* facts):
-    """Return room for the header, then all records, with the offset deltas 0, 1, 2, ...
+    """Return a buffer with room for the header, followed by all records, with the offset deltas 0, 1, 2, ...
 
-    A record without a timestamp gets ``now_ms``. Return None if the records exceed ``limit_bytes`` as
-    ``records.survey`` counts, because they need several batches.
+    A record without a timestamp gets ``now_ms``. Return None if the size of the records, as ``records.survey`` computes
+    it, exceeds ``limit_bytes``: the records then need several batches.
     """
     cdef int64_t count = len(rows), i, ms, size, key, value, used = BATCH_HEADER_BYTES, room = 0
     cdef int64_t least = 0, largest = 0
@@ -167,7 +167,7 @@ def encode_records(records):
 
 
 def prepare_records(records, Rules rules, int64_t now_ms):
-    """Prepare records as ``RecordFormat.prepare_records`` documents."""
+    """Implement ``RecordFormat.prepare_records``."""
     cdef list rows = listed(records)
     cdef int64_t count = len(rows)
     cdef WrittenFacts facts
@@ -213,7 +213,7 @@ cdef inline bint fits(int32_t position, int32_t size, int64_t arena_bytes) noexc
 
 
 cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fault) noexcept nogil:
-    """Return the size of record ``i`` after its length field; if the record is invalid, set ``fault`` and return 0."""
+    """Return the size of record ``i`` after its length field. If the record is invalid, set ``fault`` and return 0."""
     cdef int64_t key = source.key_size[i], value = source.value_size[i], n, first, count = source.header_count[i], size
     if not fits(source.key_position[i], source.key_size[i], source.arena_bytes):
         fault[0] = OUTSIDE
@@ -251,7 +251,7 @@ cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fau
 cdef inline uint8_t* write_item(
     uint8_t* at, const uint8_t* end, const Source* source, int32_t position, int32_t size
 ) noexcept nogil:
-    """Write one field. Return NULL if there is no room, because the columns changed after the first pass."""
+    """Write one field. Return NULL if there is no room: the columns have changed after the first pass."""
     if size > end - at - LONGEST_VARINT or not fits(position, size, source.arena_bytes):
         return NULL
     return write_field(at, source.arena + position, size if size >= 0 else -1)
@@ -260,7 +260,7 @@ cdef inline uint8_t* write_item(
 cdef uint8_t* write_row(
     uint8_t* p, const uint8_t* end, const Source* source, int64_t i, int64_t delta, int64_t size
 ) noexcept nogil:
-    """Write one record. Return NULL if the columns changed after the first pass."""
+    """Write one record. Return NULL if the columns have changed after the first pass."""
     cdef int64_t n, first = source.header_first[i], count = source.header_count[i]
     if end - p < SLACK_BYTES:
         return NULL
@@ -287,7 +287,7 @@ cdef uint8_t* write_row(
 cdef uint8_t* write_rows(
     uint8_t* p, const uint8_t* end, const Source* source, int64_t count, const int64_t* sizes
 ) noexcept nogil:
-    """Write all records. Return NULL if the columns changed after the first pass."""
+    """Write all records. Return NULL if the columns have changed after the first pass."""
     cdef int64_t i, delta
     for i in range(count):
         delta = i if source.offset == NULL else subtract(source.offset[i], source.offset[0])

@@ -1,8 +1,8 @@
 """Builders of the entries of Kafka's offset and time indexes, in pure Python.
 
 An entry is due for a batch if the batch starts more than ``interval_bytes`` bytes after the start of the last batch for
-which an entry was due. The count starts with 0 when a segment is created or opened again: no entry is due for the next
-batch. Kafka has the same rules.
+which an entry was due. When a segment is created or opened again, the count of bytes starts with 0, so no entry is due
+for the next batch. Kafka has the same rules.
 
 Source: apache/kafka LogSegment.append, recover.
 """
@@ -17,8 +17,8 @@ from typing import Final
 from stratalog.errors import CorruptBatchError
 from stratalog.spi import AbortedTransaction, BatchTable, IndexBuilder, PreparedBatches
 
-OFFSET_ENTRY: Final = Struct(">ii")  # last offset, relative to the base; position
-TIME_ENTRY: Final = Struct(">qi")  # timestamp; offset, relative to the base
+OFFSET_ENTRY: Final = Struct(">ii")  # last offset, relative to the base offset; position
+TIME_ENTRY: Final = Struct(">qi")  # timestamp; offset, relative to the base offset
 _MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
 
@@ -30,7 +30,7 @@ class _Entries(IndexBuilder):
         interval_bytes: ``index.interval.bytes``.
         max_entries: number of entries that fit ``segment.index.bytes``.
         count: number of existing entries.
-        last_offset: offset of the last existing entry; if there is none, -1 (the base offset for ``TimeEntries``).
+        last_offset: offset of the last existing entry. If there is none: -1, or for ``TimeEntries`` the base offset.
     """
 
     __slots__ = ("_base_offset", "_bytes_since", "_count", "_interval_bytes", "_last_offset", "_max_entries")
@@ -41,11 +41,11 @@ class _Entries(IndexBuilder):
         self._bytes_since = 0
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Add batches, and return the bytes of their entries, often b"". ``aborted`` is ignored.
+        """Add batches, and return the bytes of their entries, which are often b"". ``aborted`` is ignored.
 
         Raises:
-            CorruptBatchError: an offset cannot be in the segment, or does not follow the offset of the last entry. When
-                the index is full, offsets need not be checked.
+            CorruptBatchError: an offset cannot be in the segment, or does not follow the offset of the last entry. If
+                the index is full, offsets may not be checked.
         """
         del aborted
         new_entries, table = list[bytes](), batches.table
@@ -59,10 +59,10 @@ class _Entries(IndexBuilder):
 
     @abstractmethod
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
-        """Add a batch, and return the bytes of its entry; b"" if there is none. Raise CorruptBatchError as ``add``."""
+        """Add a batch, and return the bytes of its entry; b"" if it has none. Raises the errors of ``add``."""
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
-        """Add a batch to the count of bytes since an entry was due. Return True if an entry is due for the batch.
+        """Add a batch to the count of bytes since the last due entry. Return True if an entry is due for this batch.
 
         Raise CorruptBatchError if the batch's last offset is below the base offset, or more than 2^31 - 1 above it.
         """
@@ -77,7 +77,10 @@ class _Entries(IndexBuilder):
         return False
 
     def _has_good_offsets(self, table: BatchTable) -> bool:
-        """Return True if the batches' offsets, which must ascend, can be in this segment after the last entry."""
+        """Return True if the offsets of the batches can follow the last entry in this segment.
+
+        The offsets must ascend.
+        """
         first, last = table.last_offset[0], table.last_offset[-1]
         is_inside = self._base_offset <= first and last - self._base_offset <= _MAX_RELATIVE_OFFSET
         return is_inside and first >= self._last_offset
@@ -111,16 +114,17 @@ class OffsetEntries(_Entries):
 class TimeEntries(_Entries):
     """Builder of a time index.
 
-    An entry is the largest timestamp so far, and the last offset of the first batch with this timestamp. When an entry
-    is due, and at the end of the segment, an entry is added if the largest timestamp has grown since the last entry.
+    An entry contains the largest timestamp so far, and the last offset of the first batch with this timestamp. When an
+    entry is due, and at the end of the segment, an entry is added only if the largest timestamp has grown since the
+    last entry.
 
     Args:
         base_offset: base offset of the segment.
         interval_bytes: ``index.interval.bytes``.
         max_entries: number of entries that fit ``segment.index.bytes``.
         count: number of existing entries.
-        last_offset: offset of the last existing entry, or the base offset if there is none.
-        last_ms: timestamp (ms) of the last entry, or -1 if there is none.
+        last_offset: offset of the last existing entry; if there is none, the base offset.
+        last_ms: timestamp (ms) of the last entry; if there is none, -1.
     """
 
     __slots__ = ("_largest_ms", "_largest_offset", "_last_ms")
@@ -134,7 +138,7 @@ class TimeEntries(_Entries):
 
     @property
     def full(self) -> bool:
-        """True if ``segment.index.bytes`` has room only for the entry of ``finish``."""
+        """True if the index has no room for another entry before the entry of ``finish`` (``segment.index.bytes``)."""
         return self._count >= self._max_entries - 1
 
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
@@ -146,7 +150,10 @@ class TimeEntries(_Entries):
         return self._pair() if due and self._count < self._max_entries - 1 else b""
 
     def finish(self) -> bytes:
-        """Return an entry; b"" if the largest timestamp has not grown since the last entry, or if there is no room."""
+        """Return the last entry.
+
+        Return b"" if the largest timestamp has not grown since the last entry, or there is no room.
+        """
         return self._pair() if self._count < self._max_entries else b""
 
     def _pair(self) -> bytes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-OVERHEAD_BYTES: Final = 12  # offset and size; the size field counts the bytes after it
-FRAME_BYTES: Final = 17  # up to and including the magic
+OVERHEAD_BYTES: Final = 12  # fields offset and size; the size field contains the number of bytes after it
+FRAME_BYTES: Final = 17  # size of the fields up to and including the magic
 MIN_ENTRY_SIZE: Final = 14  # the smallest value of the size field: an empty message of magic 0
 
 # base offset, size, leader epoch, magic, CRC | attributes, last offset delta, base and max timestamp,

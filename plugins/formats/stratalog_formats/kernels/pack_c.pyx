@@ -2,7 +2,7 @@
 """Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass.
 
 For headers, and for unusual or invalid data, the functions return None. The caller then decodes the records to columns
-and converts the columns, which handles all data and raises the errors. Therefore this module has no form in pure
+and converts the columns. This way handles all data, and raises the errors. Therefore this module has no version in pure
 Python.
 
 Source: Arrow's columnar format, variable-size binary layout.
@@ -38,7 +38,7 @@ cdef enum:
     PIECE_BYTES = 32
     SHORT_BYTES = 2047  # largest size of a short field
     CODEC_BITS = 0x07
-    LEAST_BYTES = 9  # longest length field of two bytes, plus SHORT_HEAD_BYTES
+    LEAST_BYTES = 9  # a length field of two bytes, plus SHORT_HEAD_BYTES
     MOST_EXPANDED_ROWS = 1 << 24  # limits the memory that a wrong record count can allocate
 
 cdef int TIMESTAMP = Fields.TIMESTAMP.value
@@ -70,12 +70,12 @@ cdef struct Filling:  # state of one batch that is being decoded into the column
     Cursor stop
     Cursor safe  # a field that ends before this position can be copied in pieces that extend beyond the field
     int64_t row
-    int64_t last  # the row after the batch's last row
+    int64_t last  # exclusive end of the rows of the batch
     int64_t base_offset
     int64_t base_ms
     int64_t append_ms
     bint append_time
-    bint with_headers  # True if headers are to be decoded, which this module does not do
+    bint with_headers  # True if headers are requested; this module does not decode headers
 
 
 cdef inline void add_null(Column* into, int64_t i) noexcept nogil:
@@ -114,10 +114,10 @@ cdef inline void fill_usual(
     bint with_keys,
     bint with_values,
 ) noexcept nogil:
-    """Decode usual records, with short numbers and fields and without headers, up to the first unusual record.
+    """Decode records up to the first unusual record. Usual records have short numbers and fields, and no headers.
 
-    Nothing is added for the unusual record. The loop uses only local variables and inline functions, because the
-    compiler can then keep the variables in registers.
+    The unusual record is not added. The loop uses only local variables and inline functions, so that the compiler can
+    keep the variables in registers.
     """
     cdef Cursor p
     cdef Cursor end
@@ -140,7 +140,7 @@ cdef inline void fill_usual(
         if near - p < LEAST_BYTES or read_short(&p, &size) or size & 1 or size < 2 * SHORT_HEAD_BYTES:
             break
         end = p + (size >> 1)
-        p += 1  # the attributes: any value, ignored
+        p += 1  # skip the attributes, which may have any value
         if end > near or read_short(&p, &since) or read_short(&p, &delta) or read_short(&p, &key_size):
             break
         key = p
@@ -180,7 +180,7 @@ cdef inline void fill_usual(
 
 
 cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Call ``fill_usual``, with constant arguments if only keys or only values are wanted: this loop is faster."""
+    """Call ``fill_usual``. If only keys or only values are wanted, constant arguments make the loop faster."""
     if values.is_wanted and not keys.is_wanted and not stamps.is_wanted:
         fill_usual(of, offsets, stamps, keys, values, False, False, True)
     elif keys.is_wanted and not values.is_wanted and not stamps.is_wanted:
@@ -190,7 +190,7 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
 
 
 cdef bint fill_one(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Decode one record, which may be unusual. Return False if it has headers to decode, or is invalid."""
+    """Decode one record, usual or unusual. Return False if the record is invalid, or has headers that are requested."""
     cdef Row row
     cdef int64_t ms, i = of.row
     if read_record(&of.at, of.stop, &row) or (row.header_count and of.with_headers):
@@ -221,7 +221,7 @@ cdef bint fill(
     Column* values,
     bint with_headers,
 ) noexcept nogil:
-    """Decode one batch into the rows from ``i`` on. Return False if it has headers to decode, or is invalid.
+    """Decode one batch into the rows from ``i`` on. Return False if it is invalid, or has headers that are requested.
 
     Each column must have room for the bytes of all batches, plus ``PIECE_BYTES`` for ``copy``.
     """
@@ -288,7 +288,7 @@ cdef void all_valid(Column* column, int64_t rows) noexcept:
 
 
 cdef tuple closed(const Column* column, list buffers):
-    """Return the number of nulls and the buffers, with the data buffer shrunk to its content."""
+    """Return the number of nulls, and the buffers. Shrink the data buffer to its content."""
     if not column.is_wanted:
         return 0, buffers
     buffers[2].resize(column.used, shrink_to_fit=True)
@@ -298,7 +298,7 @@ cdef tuple closed(const Column* column, list buffers):
 
 
 def expand_batches(batches, int32_t partition, allocate):
-    """Return partition, offset, timestamp type and leader epoch of the records of batches, from the headers alone.
+    """Return partition, offset, timestamp type and leader epoch of records. Only the batch headers are read.
 
     Args:
         batches: headers of the batches, which may be compressed.
@@ -306,8 +306,8 @@ def expand_batches(batches, int32_t partition, allocate):
         allocate: pyarrow's ``allocate_buffer``.
 
     Returns:
-        None if a header does not determine the offsets, because the batch is invalid or compaction removed records;
-        also None if there are no records, or more than 16 million (2^24).
+        The columns. None if a batch header does not determine the offsets, because the batch is invalid, or compaction
+        has removed records. None if there are no records, or more than 2^24 (16 million).
     """
     cdef int64_t number = len(batches), n, k, i = 0, rows = 0, span
     counts, bases = column(batches.record_count, "q", number), column(batches.base_offset, "q", number)

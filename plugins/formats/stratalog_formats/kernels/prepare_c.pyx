@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Preparation of encoded batches in one pass, for a leader that appends them and changes only offsets and leader epoch.
+"""Preparation of encoded batches in one pass. The leader that appends them changes only offsets and leader epoch.
 
-For unusual data, ``prepare_batches`` returns None, and the caller uses ``decode``. Therefore this module has no form in
-pure Python.
+For unusual data, ``prepare_batches`` returns None, and the caller uses ``decode``. Therefore this module has no version
+in pure Python.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -66,8 +66,8 @@ cdef int64_t count_batches(Cursor data, int64_t size) noexcept nogil:
 cdef bint look(Cursor at, int64_t position, int64_t size, BatchRow* row, Found* found) noexcept nogil:
     """Fill the row of one batch, and add the properties of its records to ``found``. Return True if the batch is usual.
 
-    A usual batch has a right CRC, exactly its records, the offset deltas 0, 1, 2, ..., and a sequence number if it has
-    a producer id.
+    A usual batch has a correct CRC, the number of records in its header, and the offset deltas 0, 1, 2, ... If it has a
+    producer id, it has a sequence number.
     """
     cdef int64_t i, stamp, largest = INT64_MIN
     cdef Cursor p = at + BATCH_HEADER_BYTES
@@ -110,9 +110,9 @@ cdef bint look_at_all(Cursor data, int64_t size, BatchRow* row, int64_t count, F
 
 
 cdef object prepared(Cursor source, int64_t size, Rules rules, int64_t now_ms):
-    """Prepare batches as ``RecordFormat.prepare_batches`` documents.
+    """Implement ``RecordFormat.prepare_batches``.
 
-    The bytes are copied before the check: no other thread can change them after the check.
+    The bytes are copied before the check, so that no other thread can change them after the check.
     """
     cdef PreparedBatches made
     cdef Found found

@@ -14,7 +14,7 @@ from stratalog_formats.kernels.layout import BATCH_HEADER, BATCH_HEADER_BYTES, I
 from stratalog_formats.kernels.scan import put_crc
 from stratalog_formats.kernels.varint import SMALL, varint
 
-BATCH_PIECE: Final = 0  # stored in objects, as BYTES_PIECE: never change them
+BATCH_PIECE: Final = 0  # BATCH_PIECE and BYTES_PIECE are stored in objects: never change them
 BYTES_PIECE: Final = 1
 BYTES_HEAD: Final = Struct("<BII")  # kind, size, rows
 _NULL: Final = varint(-1)
@@ -24,12 +24,12 @@ _SIZE_POSITION: Final = 8
 class RowBuffers(NamedTuple):
     """Columns of the rows, as buffers of Arrow's columnar format. The value of row 0 is at the start of each buffer.
 
-    ``*_bits`` is a validity bitmap, or None if there are no nulls. ``*_ends`` are the end positions of the values:
-    int32, with a 0 before the first. ``*_data`` are the concatenated values. ``header_ends`` are the end indexes of
-    each row's headers in the columns ``name`` (of headers) and ``content`` (values of headers).
+    ``*_bits`` is a validity bitmap, or None if there are no nulls. ``*_ends`` contains the end positions of the values
+    as int32, after a first element 0. ``*_data`` contains the concatenated values. ``header_ends`` contains, for each
+    row, the end index of its headers in the columns ``name`` (names of headers) and ``content`` (values of headers).
 
-    ``stamps`` and ``producer_stamps`` are timestamps (int64, ms); -1 means no timestamp. For batches of magic
-    2 with LogAppendTime, ``producer_stamps`` are the timestamps that the producer set.
+    ``stamps`` and ``producer_stamps`` contain timestamps (int64, ms); -1 means no timestamp. For batches of magic 2
+    with LogAppendTime, ``producer_stamps`` contains the timestamps that the producer set.
     """
 
     row_count: int
@@ -91,7 +91,7 @@ def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: 
 
 
 class _Rows:
-    """Columns of the rows, which ``append_batch`` encodes as the records of a batch.
+    """Columns of the rows. ``append_batch`` encodes rows as the records of a batch.
 
     Raises:
         ValueError: a buffer is too small for the number of rows.
@@ -112,7 +112,7 @@ class _Rows:
         self._contents = _Values(headers, rows.content_bits, rows.content_ends, rows.content_data)
 
     def append_batch(self, log: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
-        """Append a batch, with this header and records from ``row`` on, to ``log``. Return the row after the records.
+        """Append a batch to ``log``: ``header``, and the records from ``row`` on. Return the row after the records.
 
         Raise ValueError if there are too few rows, or if ``log`` would exceed ``log_bytes``.
         """
@@ -153,7 +153,7 @@ class _Values:
         self._ends, self._data = _take_bytes(ends, 4 * (count + 1)).cast("i"), memoryview(data).cast("B")
 
     def field(self, index: int) -> tuple[Buffer, ...]:
-        """Return an encoded field as parts: length (varint) and value; for null, only the length -1."""
+        """Return an encoded field as parts: length (varint) and value. For null, return only the length -1."""
         if self._bits is not None and not self._bits[index >> 3] & 1 << (index & 7):
             return (_NULL,)
         start, end = self._ends[index], self._ends[index + 1]
@@ -163,7 +163,7 @@ class _Values:
 
 
 def _take_bytes(data: Buffer, size: int) -> memoryview:
-    """Return the first ``size`` bytes of ``data``; raise ValueError if there are fewer."""
+    """Return the first ``size`` bytes of ``data``. Raise ValueError if ``data`` has fewer bytes."""
     view = memoryview(data).cast("B")
     if len(view) < size:
         raise ValueError(f"a column has {len(view)} bytes, {size} are needed")

@@ -161,7 +161,10 @@ cdef object sized(object data, int64_t size):
 
 
 cdef list open_values(Values* into, int64_t count, bits, ends, data):
-    """Set the pointers of ``into`` to a column. They are valid as long as the caller keeps the returned list."""
+    """Set the pointers of ``into`` to a column.
+
+    The pointers are valid as long as the caller keeps the returned list.
+    """
     cdef list held = [None if bits is None else sized(bits, (count + 7) // 8), sized(ends, 4 * (count + 1)), flat(data)]
     into.bits = NULL if bits is None else start_of(held[0])
     into.ends, into.data, into.room = <const int32_t*>start_of(held[1]), start_of(held[2]), size_of(held[2])

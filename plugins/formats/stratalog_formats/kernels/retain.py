@@ -40,7 +40,7 @@ def retain_plain(
 ) -> bytearray:
     """Return the kept parts of batches, concatenated. ``RecordFormat.retain`` documents the arguments and the errors.
 
-    The caller has called ``check_lengths``.
+    The caller must call ``check_lengths`` before.
 
     If a batch loses some of its records, or gets a delete horizon, it must be uncompressed. Other batches may be
     compressed, because their records are not read.
@@ -62,14 +62,17 @@ def retain_plain(
 
 
 def check_lengths(batches: BatchTable, verdicts: Sequence[Buffer], retain_empty: Sequence[bool] | None) -> None:
-    """Raise InvalidRecordError unless ``verdicts`` and, if given, ``retain_empty`` have one element for each batch."""
+    """Raise InvalidRecordError unless ``verdicts`` has one element for each batch.
+
+    The same applies to ``retain_empty`` if it is not None.
+    """
     lengths = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
     if any(count != len(batches) for count in lengths):
         raise InvalidRecordError(f"{len(batches)} batches have {lengths} lists of verdicts and choices")
 
 
 def wrong_count(verdicts: int, records: int, position: int) -> InvalidRecordError:
-    """Return the error for a batch at ``position`` whose numbers of verdicts and of records differ."""
+    """Return the error for a batch at ``position`` that has another number of verdicts than of records."""
     return InvalidRecordError(f"{verdicts} verdicts for {records} records position={position}")
 
 
@@ -95,7 +98,7 @@ def _rewrite(data: memoryview, table: BatchTable, verdict: bytes, horizon_ms: in
 
 
 def _spans(raw: bytes, count: int) -> list[tuple[int, int]]:
-    """Return start and end of each record, with its length field. ``raw`` must have been decoded, which checks it."""
+    """Return start and end of each record, including its length field. ``raw`` must be valid: decode it before."""
     spans, position = [], 0
     for _ in range(count):
         length, body = read_varint(raw, position)
@@ -105,7 +108,7 @@ def _spans(raw: bytes, count: int) -> list[tuple[int, int]]:
 
 
 def _set_delta(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
-    """Return the record in [start, end) with the timestamp delta ``delta_ms``, and with attributes 0 as in Kafka."""
+    """Return the record in [start, end) with the timestamp delta ``delta_ms``. As in Kafka, its attributes become 0."""
     _, body = read_varint(raw, start)
     _, after_delta = read_varint(raw, body + 1, 64)
     content = b"\0" + varint(delta_ms) + raw[after_delta:end]

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Removal of records from uncompressed batches, as compiled code. ``retain`` is the same code in pure Python.
 
-If a batch loses records, all its records are checked as a decoder checks them. Kept records are copied. If the base
-timestamp of the batch changes, the kept records get new timestamp deltas.
+If a batch loses records, all its records are checked like in a decoder. Kept records are copied. If the base timestamp
+of the batch changes, the kept records get new timestamp deltas.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,4 +1,4 @@
-"""Fast decoding of runs in pure Python. A run is consecutive records whose fields have equal encoded sizes.
+"""Fast decoding of runs in pure Python. A run consists of consecutive records whose fields have equal encoded sizes.
 
 Such records are common (sensors, counters, fixed schemas). In a run, a slice whose step is the size of a record selects
 the same byte of each record.
@@ -27,7 +27,7 @@ _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 def append_run(
     raw: Bytes, position: int, limit: int, batch: RecordBatch, remaining: int, builder: ColumnBuilder
 ) -> tuple[int, int]:
-    """Append the run that begins at ``position`` to ``builder``. A run is records with equal encoded field sizes.
+    """Append the run that begins at ``position`` to ``builder``. The records of a run have equal encoded field sizes.
 
     Returns:
         The number of appended records, and the position after these records. The number is 0 if the run has fewer than
@@ -76,15 +76,19 @@ def append_run(
 
 
 def _count_alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
-    """Return the number of bytes, from ``position`` on with this step, before one that is not in ``allowed``."""
+    """Return the number of bytes before the first byte that is not in ``allowed``.
+
+    The bytes are at ``position``, ``position + step`` and so on, at most ``count`` bytes.
+    """
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
 
 def _read_numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
-    """Return values of varints, from ``start`` on with this step, and the number of values that are valid.
+    """Decode the varints at ``start``, ``start + step``, ... Return their values, and the number of valid values.
 
-    Only values before the first varint that does not have ``end - start`` bytes are valid, and none above 3 bytes.
+    The values before the first varint whose size is not ``end - start`` bytes are valid. If ``end - start`` is above 3,
+    no value is valid.
     """
     if end - start > _MOST_VARINT_BYTES:
         return [], 0
@@ -101,7 +105,10 @@ def _read_numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tu
 
 
 def _read_pairs(columns: list[Bytes], count: int) -> Iterator[int]:
-    """Return the values of two-byte varints. ``columns`` are the first bytes and the second bytes of the varints."""
+    """Return the values of two-byte varints.
+
+    ``columns`` contains all first bytes and all second bytes of the varints.
+    """
     pairs = bytearray(2 * count)
     pairs[0::2], pairs[1::2] = columns
     return map(_two_byte_numbers().__getitem__, memoryview(pairs).cast("H"))

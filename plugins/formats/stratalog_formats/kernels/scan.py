@@ -40,7 +40,7 @@ _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 
 
 
 def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the batches of [start, end), up to the first bytes that are not a complete, valid batch of magic 2.
+    """Return the batches in [start, end) before the first bytes that are not a complete, valid batch of magic 2.
 
     ``RecordFormat.scan`` documents the result.
 
@@ -74,7 +74,7 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
 
 
 def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the messages of [start, end), up to the first bytes that are not a complete, valid message of ``magic``.
+    """Return the messages in [start, end) before the first bytes that are not a complete, valid message of ``magic``.
 
     ``RecordFormat.scan`` documents the result.
 
@@ -102,9 +102,9 @@ def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: boo
 
 
 def _read_frame(view: memoryview, position: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
-    """Return END, "" and the size (bytes) of the entry at ``position`` if there is a complete entry of ``magic``.
+    """Return (END, "", size in bytes) if ``position`` is the start of a complete message or batch of ``magic``.
 
-    Otherwise return the reason to stop, a description of the damage (or ""), and 0.
+    Otherwise return the reason to stop, a description of the damage ("" if there is no damage), and 0.
     """
     if end - position < FRAME_BYTES:
         return ScanStop.PARTIAL, "", 0
@@ -126,7 +126,7 @@ def _check_range(view: memoryview, start: int, end: int) -> None:
 def assign_batches(batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
     """Set the offsets and the leader epoch of batches, in ``batches.data`` and in ``batches.table``.
 
-    If ``append_time_ms`` is given, each batch also gets LogAppendTime and this largest timestamp. Otherwise, each batch
+    If ``append_time_ms`` is not None, each batch gets LogAppendTime and this largest timestamp. Otherwise, each batch
     gets the attributes and the largest timestamp of its row in ``batches.table``. The CRC of a batch is computed again
     only if attributes or largest timestamp change.
 

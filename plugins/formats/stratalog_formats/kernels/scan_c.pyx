@@ -294,7 +294,8 @@ cdef uint32_t checksum_of(const uint8_t* at, size_t size) noexcept nogil:
 def choose_checksums(bint may_fold, bint may_use_instruction):
     """Choose the code that computes checksums, for tests.
 
-    ``may_fold=False`` excludes carry-less multiplication; ``may_use_instruction=False`` the CRC-32C instruction.
+    ``may_fold=False`` excludes carry-less multiplication. ``may_use_instruction=False`` excludes the CRC-32C
+    instruction.
     """
     crc_choose(may_fold, may_use_instruction)
 
@@ -306,6 +307,6 @@ def checksum_32c(data):
 
 
 def checksum_32(data):
-    """Return the CRC-32 of ``data``, as zlib computes it."""
+    """Return the CRC-32 of ``data``, like ``zlib.crc32``."""
     view = flat(data)
     return crc32_of(start_of(view), size_of(view))

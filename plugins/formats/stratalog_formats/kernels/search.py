@@ -40,9 +40,9 @@ def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_byte
 def offsets_around(
     entries: Buffer, base_offset: int, target: int
 ) -> tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]:
-    """Return the last entry of an offset index at or below offset ``target``, and the next two entries.
+    """Return the last entry of an offset index at or below the offset ``target``, and the next two entries.
 
-    The result is None in place of an entry that does not exist.
+    An entry that does not exist is None.
     """
     size = _OFFSET_ENTRY.size
     view = memoryview(entries).cast("B")

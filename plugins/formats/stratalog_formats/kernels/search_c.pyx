@@ -26,7 +26,7 @@ cdef int64_t up_to(
     cdef Cursor at
     if overflow:
         return count if overflow > 0 else 0
-    while low < high:  # the steps of ``bisect``, to get the result of ``search`` for entries that do not ascend, too
+    while low < high:  # the same steps as ``bisect``: equal results even if entries do not ascend
         middle = (low + high) // 2
         at = entries + middle * entry_bytes + key_position
         key = <int64_t>big_64(at) if key_bytes == 8 else <int32_t>big_32(at)

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Selection of the batches that a fetch returns, by their headers, with or without a CRC check.
 
-For unusual data, ``select_batches`` returns None, and the caller scans the bytes. Therefore this module has no form in
-pure Python.
+For unusual data, ``select_batches`` returns None, and the caller scans the bytes. Therefore this module has no version
+in pure Python.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -56,7 +56,7 @@ cdef int select(
     """Fill ``found`` and return 0. Return -1 if the first wanted batch is missing or incomplete.
 
     The result is also -1 if bytes before the first wanted batch are invalid, if a batch contradicts the index entry, or
-    if an entry has another magic.
+    if a batch or message has another magic.
     """
     cdef int64_t at = 0, length = 0, first, last, before = 0
     cdef bint begun = False
@@ -117,7 +117,7 @@ def select_batches(
     since_ms=None,
     indexed_ms=None,
 ):
-    """Select batches as ``RecordFormat.select`` documents."""
+    """Implement ``RecordFormat.select``."""
     cdef Selected found
     cdef int missing
     if beyond_bytes < 0 or beyond_bytes >> 62:

@@ -13,7 +13,7 @@ Bytes: TypeAlias = bytes | bytearray
 def read_varint(raw: Bytes, position: int, bits: int = 32) -> tuple[int, int]:
     """Return the number at ``position``, and the position after the number.
 
-    ``bits`` is 32 or 64; as in Kafka, higher bits are dropped. Encodings may be longer than necessary.
+    ``bits`` is 32 or 64. As in Kafka, higher bits are dropped. An encoding may be longer than necessary.
 
     Raises:
         ValueError: the number is longer than 5 bytes (10 bytes for 64 bits).

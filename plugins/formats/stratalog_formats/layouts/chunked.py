@@ -1,12 +1,13 @@
-"""Layout ``chunked``: one object per segment, with the log split into chunks that are compressed separately.
+"""Layout ``chunked``: one object for each segment. The log is split into chunks, and each chunk is compressed alone.
 
 ::
 
     chunk 0 | chunk 1 | ... | chunk index | small files | footer
 
 Each chunk can be read alone. A read of a range therefore fetches and decompresses only the chunks with bytes of the
-range. A chunk that zstd does not shrink, such as batches compressed by producers, is stored unchanged. The chunk index
-is in the object, not in the manifest: the size of a manifest must not grow with the size of the segments.
+range. A chunk that zstd does not shrink, for example because producers have compressed its batches, is stored
+unchanged. The chunk index is in the object, not in the manifest, because the size of a manifest must not grow with the
+size of the segments.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from stratalog_formats.layouts.single import WholeLayout, put_whole
 from stratalog_formats.layouts.spool import Spool
 
 LABEL: Final = "chunked@1"
-_MAGIC: Final = 2  # magic that is passed to the codec: frames as in record batches
+_MAGIC: Final = 2  # magic that is passed to the codec, so that frames are the same as in record batches
 _WORTH: Final = 0.95  # a chunk is stored uncompressed unless it shrinks below this share of its size
 # Maximum number of chunks that are stored without an attempt to compress them, after chunks that did not shrink.
 _LONGEST_SKIP: Final = 15
@@ -47,7 +48,7 @@ class ChunkedLayout(WholeLayout):
 
     Args:
         fetch_chunk_bytes: limit of one ranged read, unless a chunk is larger.
-        settings: settings for new segments; None for the defaults. Readers use the chunk size in a segment's entry.
+        settings: settings for new segments; None means the defaults. Readers use the chunk size in the manifest entry.
     """
 
     label = LABEL

@@ -1,6 +1,6 @@
 """The chunk index of layout ``chunked``: four bytes for each chunk, stored after the last chunk.
 
-An entry is the size of the chunk as stored, unsigned and big-endian. The highest bit of an entry is set if the chunk is
+An entry is the stored size of the chunk, unsigned and big-endian. The highest bit of an entry is set if the chunk is
 stored uncompressed.
 """
 
@@ -53,7 +53,7 @@ class ChunkIndex:
         return min(self.chunk_bytes, self._log_bytes - number * self.chunk_bytes)
 
     def stored_bytes(self, number: int) -> int:
-        """Return the size (bytes) of a chunk as stored, usually compressed."""
+        """Return the stored size (bytes) of a chunk, which is usually compressed."""
         return self._entries[number] & ~RAW_BIT
 
     def is_raw(self, number: int) -> bool:
@@ -61,13 +61,16 @@ class ChunkIndex:
         return bool(self._entries[number] & RAW_BIT)
 
     def position(self, number: int) -> int:
-        """Return the position (bytes) of a chunk in the slice; for the number after the last chunk, the end."""
+        """Return the position (bytes) of a chunk in the slice.
+
+        For the number after the last chunk, return the end of the slice.
+        """
         return self._positions[number]
 
     def runs(self, start: int, end: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges [first, last) of chunk numbers, which together contain bytes [start, end) of the log.
 
-        The chunks of a range have at most ``limit_bytes`` as stored. A single chunk may be larger.
+        The stored size of the chunks of a range is at most ``limit_bytes``. A single chunk may be larger.
         """
         first, stop = start // self.chunk_bytes, -(-end // self.chunk_bytes)
         while first < stop:
@@ -90,7 +93,8 @@ def chunk_index(segment: StoredSegment, fetch: RangeReader, cache: RecentlyUsed[
     """Return the chunk index of a segment. Fetch the index in one request if ``cache`` does not have it.
 
     Raises:
-        CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
+        CorruptObjectError: the data about the chunks in the manifest entry is impossible, or the chunk index is
+            damaged.
     """
     place = place_of(segment, FileKind.LOG)
     log_bytes, (chunk_bytes, index_bytes, sha256) = segment.info.size_bytes, _notes(segment, place.key)

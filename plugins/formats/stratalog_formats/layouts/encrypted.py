@@ -1,4 +1,4 @@
-"""Layout ``encrypted``: the objects of another layout (the inner layout), each encrypted (``sealed``).
+"""Layout ``encrypted``: it encrypts each object of another layout, the inner layout (see ``sealed``).
 
 The inner layout gets a sink that encrypts and a range reader that decrypts. Each segment has its own random key. The
 manifest entry contains this key, encrypted with a key-encryption key (``keyring``). The entry itself is not encrypted:
@@ -72,7 +72,7 @@ class EncryptedLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True if the inner layout takes uncompressed batches.
+        """``takes_uncompressed`` of the inner layout.
 
         Raises:
             UnknownComponentError: the inner layout is not installed.
@@ -85,8 +85,8 @@ class EncryptedLayout(TierLayout):
         Raises:
             ConfigError: the key ring cannot return the active key.
             PluginError: the inner layout or ``cryptography`` is not installed.
-            StorageError: a file of the segment changed during the upload, or the upload failed. Also other errors of
-                the inner layout.
+            StorageError: a file of the segment changed during the upload, the upload failed, or the inner layout raised
+                an error.
         """
         label = self._layouts.label(self._settings.over)
         identity = identity_of(source.info)
@@ -103,7 +103,7 @@ class EncryptedLayout(TierLayout):
         Raises:
             ConfigError: the range is not inside the file, or the ring cannot return the key that encrypts the
                 segment's key.
-            CorruptObjectError: the stored bytes were changed, or the entry is damaged.
+            CorruptObjectError: the stored bytes were changed, or the manifest entry is damaged.
             PluginError: the inner layout or ``cryptography`` is not installed.
         """
         layout, inner, read = self._open_inner(segment, fetch)
@@ -129,14 +129,14 @@ class EncryptedLayout(TierLayout):
         layout.check(inner, read)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments that the inner layouts find in the encrypted objects; skip other objects.
+        """Yield the segments that the inner layouts find in the encrypted objects. Skip objects that are not encrypted.
 
         The objects of one segment must follow each other.
 
         Raises:
             ConfigError: the key ring cannot return a key.
-            CorruptObjectError: an object has the magic and is damaged, or belongs to another segment. To find the other
-                segments, pass the objects of each segment separately.
+            CorruptObjectError: an object has the magic bytes and is damaged, or belongs to another segment. To find the
+                other segments, pass the objects of each segment separately.
             PluginError: an inner layout or ``cryptography`` is not installed.
         """
         heads = (head for info in objects if (head := read_head(info, fetch)) is not None)
@@ -148,7 +148,9 @@ class EncryptedLayout(TierLayout):
                 yield from self._discover_group(identity, envelope, envelope_heads, fetch)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if it already is.
+        """Return the manifest entry with the segment's key encrypted by the active key.
+
+        Return ``segment`` if nothing changes.
 
         No object changes. A rebuild without manifests needs the old key-encryption key, because the heads of the
         objects contain the segment's key encrypted by the old key.
@@ -166,7 +168,7 @@ class EncryptedLayout(TierLayout):
         return dataclasses.replace(renewed, layout=segment.layout)
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return the authenticator of manifests, which uses the keys of the ring; None if no key file is configured."""
+        """Return an authenticator of manifests with the keys of the ring; None if no key file is configured."""
         return (
             KeyRingMac(self._ring, Unauthenticated(self._settings.unauthenticated))
             if self._settings.keys_file
@@ -174,7 +176,7 @@ class EncryptedLayout(TierLayout):
         )
 
     def _open_inner(self, segment: StoredSegment, fetch: RangeReader) -> tuple[TierLayout, StoredSegment, RangeReader]:
-        """Return the inner layout of a segment, the inner entry, and a reader of the decrypted objects."""
+        """Return the inner layout of a segment, the manifest entry in it, and a reader of the decrypted objects."""
         notes, identity = Notes(segment), _identity(segment)
         cipher = cipher_class()(unwrap(notes.envelope, identity, self._ring, notes.file))
         read = _Decrypting(cipher, identity, notes.chunk_bytes, notes.objects, fetch)
@@ -212,7 +214,7 @@ class _Decrypting:
     chunk_bytes: int
     objects: Mapping[str, StoredObject]
     fetch: RangeReader
-    # Name of each object by its key. The key "" of an object outside of its tier contains no name.
+    # Name of each object by its key. It is needed for objects outside of their tier, whose key is "".
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, key: str, start: int, end: int) -> bytes:
@@ -239,7 +241,7 @@ class _SealingSink:
         return self._sink.key(suffix)
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Encrypt and upload one object; return its info with the size before encryption.
+        """Encrypt and upload one object. Return its info with the size before encryption.
 
         Raise StorageError if the upload failed, a retry read other bytes, or the stored object has another key or size.
         """
@@ -272,20 +274,20 @@ class KeyRingMac(ManifestAuthenticator):
         self._ring, self.unauthenticated = ring, unauthenticated
 
     def key_id(self) -> str:
-        """Return the id of the active key; raise ConfigError as ``KeyRing.active``."""
+        """Return the id of the active key. Raises the errors of ``KeyRing.active``."""
         return self._ring.active()[0]
 
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the MAC (32 bytes) of ``data`` with the key ``key_id``; raise ConfigError as ``KeyRing.key``."""
+        """Return the MAC (32 bytes) of ``data`` with the key ``key_id``. Raises the errors of ``KeyRing.key``."""
         return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
 
     def is_required(self, label: str) -> bool:
-        """Return True unless ``label`` is version 1 of this layout, for which earlier releases wrote no MAC."""
+        """Return True unless ``label`` is version 1 of this layout. Earlier releases wrote no MAC for version 1."""
         return label != FIRST_LABEL
 
 
 def _identity(segment: StoredSegment) -> Identity:
-    """Return the identity of a segment for the layout version in ``segment.layout``, or the current version if ""."""
+    """Return the identity of a segment for the version in ``segment.layout``; for the current version if it is ""."""
     return identity_of(segment.info, FIRST_VERSION if segment.layout == FIRST_LABEL else VERSION)
 
 

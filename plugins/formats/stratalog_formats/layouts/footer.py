@@ -19,14 +19,14 @@ from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import StoredSegment
 
 MAGIC: Final = b"STLGSEG1"  # stored in objects: never change it
-FORMAT: Final = 1  # stored in objects; a reader refuses a newer format
+FORMAT: Final = 1  # stored in objects; readers refuse a greater number
 MAX_FOOTER_BYTES: Final = 16 << 20
 TRAILER_BYTES: Final = 16
 _TRAILER: Final = struct.Struct(">Q8s")
 
 
 def encode_footer(segment: StoredSegment) -> bytes:
-    """Return the footer with the entry of ``segment``, and the trailer: the footer's size and the magic.
+    """Return the footer with the manifest entry ``segment``, and the trailer: the footer's size and the magic.
 
     The size of the result does not depend on the value of the hash ``segment.sha256``.
 
@@ -41,7 +41,7 @@ def encode_footer(segment: StoredSegment) -> bytes:
 
 
 def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
-    """Return the footer's position in an object of ``size_bytes``; None if the object has no footer.
+    """Return the footer's position in an object of ``size_bytes`` bytes; None if the object has no footer.
 
     ``trailer`` contains the last 16 bytes of the object.
 
@@ -58,7 +58,9 @@ def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
 
 
 def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
-    """Return the entry in a footer. ``file`` is the object's key and ``position`` the footer's position, for errors.
+    """Return the manifest entry in a footer.
+
+    For errors: ``file`` is the object's key, ``position`` the footer's position.
 
     Raises:
         CorruptObjectError: the bytes are not a footer, are damaged, or contain no valid entry.

@@ -1,10 +1,10 @@
-"""Metadata of encrypted objects: in the manifest entry of the segment, and in a head at the end of each object.
+"""Metadata of encrypted objects. It is in the manifest entry of the segment, and in a head at the end of each object.
 
 ::
 
     encrypted chunks | head: JSON, ASCII | head size: 8 bytes, big-endian | magic: 8 bytes
 
-Readers need only the entry. Heads are needed only if a bucket has lost its manifests.
+Readers need only the manifest entry. Heads are needed only if a bucket has lost its manifests.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class StoredObject(NamedTuple):
 def wrap_entry(
     inner: StoredSegment, objects: Mapping[str, StoredObject], envelope: Envelope, chunk_bytes: int
 ) -> StoredSegment:
-    """Return the manifest entry of an encrypted segment; its attribute ``layout`` is "".
+    """Return the manifest entry of an encrypted segment. Its attribute ``layout`` is "".
 
     Args:
-        inner: entry of the inner layout, with its label set.
+        inner: manifest entry of the inner layout. Its label is set.
         objects: number and unencrypted size of each object of the segment, by the object's key.
-        envelope: the segment's encryption key, which is itself encrypted.
+        envelope: the segment's encryption key, in encrypted form.
         chunk_bytes: number of bytes that are encrypted together.
     """
     notes = {
@@ -84,9 +84,9 @@ class Notes:
     """Metadata of an encrypted segment, parsed from its manifest entry and checked.
 
     Attributes:
-        inner: the segment's entry in the inner layout.
+        inner: the segment's manifest entry in the inner layout.
         inner_label: label of the inner layout.
-        envelope, chunk_bytes, objects: as the arguments of ``wrap_entry``.
+        envelope, chunk_bytes, objects: see the arguments of ``wrap_entry``.
         file: key of an object of the segment, for error messages.
 
     Raises:
@@ -163,7 +163,7 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
     """Return the head of an object, fetched in at most two requests; None if the object is not encrypted.
 
     Raises:
-        CorruptObjectError: the object has the magic but no valid head, or is shorter than ``info`` states.
+        CorruptObjectError: the object has the magic but no valid head, or is shorter than the size in ``info``.
     """
     if info.size_bytes < TRAILER_BYTES:
         return None

@@ -1,9 +1,10 @@
-"""Layout ``kafka_local_tiered``: the files that Kafka's own LocalTieredStorage keeps in a folder. Read-only.
+"""Layout ``kafka_local_tiered``: the files that Kafka's own LocalTieredStorage stores in a folder. Read-only.
 
 ``{topic}-{partition}-{topic id}/{base offset}-{segment id}.{log,index,timeindex,txnindex,snapshot,leader_epoch_checkpoint}``
 
-Kafka stores the metadata of a segment in the topic ``__remote_log_metadata``. stratalog derives the metadata from the
-files: the end offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
+Kafka stores the metadata of a segment in the topic ``__remote_log_metadata``. stratalog computes the metadata from the
+files: the end offset from the last batches of the log, and the largest timestamp from the time index. There are no
+hashes.
 
 Kafka before 2.0 wrote segments with offsets more than 2^31 - 1 above the base offset. stratalog splits such a segment
 into several segments, which are ranges of one file. Only the first of these segments has indexes, because an index
@@ -65,7 +66,7 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class KafkaLocalLayout(TierLayout):
-    """Tier layout that reads the files of a segment as Kafka wrote them.
+    """Tier layout that reads the files of a segment that Kafka wrote.
 
     Args:
         fetch_chunk_bytes: limit of one ranged read.
@@ -83,7 +84,7 @@ class KafkaLocalLayout(TierLayout):
         """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked.
 
         Raises:
-            CorruptObjectError: the file ends before ``end``, or the entry has no ``.log`` file.
+            CorruptObjectError: the file ends before ``end``, or the manifest entry has no ``.log`` file.
         """
         place = place_of(segment, FileKind.LOG)
         for first in range(start, end, self._fetch_chunk_bytes):
@@ -101,7 +102,7 @@ class KafkaLocalLayout(TierLayout):
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose ``.log`` files are among ``objects``.
 
-        A segment needs about four ranged reads; more if the offset index ends far before the end of the log.
+        A segment needs about four ranged reads. It needs more if the offset index ends far before the end of the log.
 
         Raises:
             CorruptObjectError: a ``.log`` file does not end with a complete batch, the last entry of the offset index

@@ -1,7 +1,7 @@
 """Key-encryption keys by their ids, in a file that only the engine's user may read.
 
-The file is TOML: the id of the key for new data, and all keys, 32 bytes each in base64. An old key must stay in the
-file as long as the key of any segment is encrypted with the old key::
+The file is TOML. It contains the id of the key for new data, and all keys, each with 32 bytes in base64. An old key
+must stay in the file as long as the key of any segment is encrypted with it::
 
     active = "2026-11"
 
@@ -49,12 +49,12 @@ class KeyRing:
         self._path, self._files = path, files
 
     def active(self) -> tuple[str, bytes]:
-        """Return the id and the key for new data.
+        """Return the key for new data, and its id, as (id, key).
 
         Raises:
-            ConfigError: no file is configured, the file cannot be read or is malformed, other users can read or
-                replace the file, or the active key is not named or not valid. Neither the error's text nor a local
-                variable in its traceback contains a key.
+            ConfigError: no file is configured, the file cannot be read or is malformed, other users can read or replace
+                the file, or the file has no valid active key. Neither the error's text nor a local variable in its
+                traceback contains a key.
         """
         keys = self._load()
         if keys.active is None:

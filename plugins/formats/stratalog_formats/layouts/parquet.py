@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 LABEL: Final = "parquet@1"
 SUFFIX: Final = "parquet"  # suffix of the objects' keys: never change it
 _CHUNK_BYTES: Final = 1 << 20
-_MOST_GROUPS: Final = 1 << 14  # about; the directory has 1 KiB for each group, and readers refuse more than 64 MiB
+_MOST_GROUPS: Final = 1 << 14  # approximate: a directory needs 1 KiB per group, and readers refuse more than 64 MiB
 _REBUILT_BYTES: Final = 32 << 20  # limit of all rebuilt groups in the cache
 
 
@@ -70,9 +70,9 @@ class ParquetLayout(WholeLayout):
     """Tier layout that stores each segment as a Parquet file.
 
     Args:
-        codecs: codecs, for the rows of compressed batches.
+        codecs: codecs for the rows of compressed batches.
         limit_bytes: the largest allowed size of a decompressed batch.
-        settings: settings for new segments; None for the defaults.
+        settings: settings for new segments; None means the defaults.
         kernels: functions to use, either compiled or in pure Python.
     """
 
@@ -142,11 +142,13 @@ class ParquetLayout(WholeLayout):
         )
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check both footers of the object: stratalog's footer, and Parquet's, which only other programs read.
+        """Check both footers of the object: stratalog's footer, and Parquet's footer.
+
+        Only other programs read the latter.
 
         Raises:
-            CorruptObjectError: stratalog's footer differs from the entry ``segment``, or Parquet's from its copy in the
-                directory, or the directory is damaged.
+            CorruptObjectError: stratalog's footer differs from the manifest entry ``segment``, Parquet's footer differs
+                from its copy in the directory, or the directory is damaged.
         """
         start, footer = self._check_footer(segment, fetch), read_directory(segment, fetch).footer
         end = start + len(footer)
@@ -154,7 +156,10 @@ class ParquetLayout(WholeLayout):
             raise CorruptObjectError("Parquet's footer is damaged", segment.log_key, start)
 
     def _tail_bytes(self, info: ObjectInfo, fetch: RangeReader) -> int | None:
-        """Return the size of Parquet's footer and the 8 bytes after the footer; None if this is no Parquet file."""
+        """Return the size of Parquet's footer, including the 8 bytes after it.
+
+        Return None if the object is not a Parquet file.
+        """
         if info.size_bytes < END_BYTES + len(MAGIC):
             return None
         file = ObjectSlice(info.key, 0, info.size_bytes)
@@ -182,7 +187,7 @@ class ParquetLayout(WholeLayout):
                 yield data[:end], tables
                 del pending[:end]
                 required_bytes = group_bytes
-            else:  # the first batch is larger than the data so far
+            else:  # the first batch is larger than the data that was read so far
                 required_bytes = 2 * len(pending)
         if pending:
             data = bytes(pending)
@@ -207,7 +212,7 @@ class ParquetLayout(WholeLayout):
     def _group(
         self, opened_directory: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader
     ) -> memoryview:
-        """Return the log's bytes of a group; raise CorruptObjectError if the group is damaged.
+        """Return the log's bytes of a group. Raise CorruptObjectError if the group is damaged.
 
         The stored bytes are fetched and checked at each call. Only the rebuilt bytes are cached.
         """
@@ -237,7 +242,7 @@ def _fetch_rows(opened_directory: OpenDirectory, number: int, place: ObjectSlice
 def _read_rows(
     opened_directory: OpenDirectory, number: int, row_bytes: bytes, place: ObjectSlice, columns: Sequence[str]
 ) -> Any:  # a pyarrow.Table
-    """Return columns of the row group in ``row_bytes``; raise CorruptObjectError if Parquet's reader refuses it."""
+    """Return columns of the row group in ``row_bytes``. Raise CorruptObjectError if Parquet's reader refuses it."""
     pa = import_pyarrow()
     region = StoredRegion(row_bytes, opened_directory.row_group_range(number)[0])
     try:
@@ -248,7 +253,7 @@ def _read_rows(
 
 
 class StoredRegion:
-    """File object for Parquet's reader that has only one region of the file.
+    """File object for Parquet's reader. It contains only one region of the file.
 
     Args:
         data: the bytes of the region.
@@ -261,7 +266,10 @@ class StoredRegion:
         self._data, self._start, self._at = data, start, 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes, all if negative, b"" at the region's end. Raise OSError before the region."""
+        """Return up to ``size`` bytes of the region; all bytes if ``size`` is negative.
+
+        Raise OSError before the region.
+        """
         index = self._at - self._start
         if index < 0:
             raise OSError(f"bytes at {self._at} are not in the region from {self._start} on")
@@ -270,7 +278,10 @@ class StoredRegion:
         return data
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """Set and return the position in the file. ``whence`` is as in ``io.IOBase.seek``; 2 means the region's end."""
+        """Set and return the position in the file.
+
+        See ``io.IOBase.seek`` for ``whence``; 2 means the end of the region.
+        """
         base = (0, self._at, self._start + len(self._data))[whence]
         self._at = base + position
         return self._at

@@ -28,7 +28,7 @@ _GROUP: Final = Struct("<QQIII32s32s")
 _BETWEEN: Final = Struct("<Q32s")
 _FIELDS: Final = frozenset({"directory_bytes", "directory_sha256"})
 _OFFSET_COLUMN: Final = 1
-_FRAME_MAGIC: Final = 2  # magic that is passed to the codec: frames as in record batches
+_FRAME_MAGIC: Final = 2  # magic that is passed to the codec, so that frames are the same as in record batches
 
 
 class StoredGroup(NamedTuple):
@@ -39,7 +39,7 @@ class StoredGroup(NamedTuple):
         stored_bytes: size of the row group in the object; 0 if the group has no rows.
         rows: number of rows.
         frames_bytes: size of the compressed frames.
-        is_complete: 1 if each data record of the group is stored as a row, otherwise 0.
+        is_complete: 1 if each data record of the group is stored as a row; otherwise 0.
         sha256: hash of the row group's bytes.
         frames_sha256: hash of the compressed frames.
     """
@@ -89,7 +89,7 @@ class OpenDirectory:
         directory: the directory.
         place: the log's slice of the object.
         log_bytes: size of the log.
-        directory_bytes: size of the directory as stored.
+        directory_bytes: stored size of the directory.
 
     Attributes:
         directory: the directory.
@@ -118,7 +118,7 @@ class OpenDirectory:
         self.metadata: Any = _parse_metadata(directory.footer, place)
 
     def numbers(self, start: int, end: int) -> range:
-        """Return the numbers of the groups that contain bytes [start, end) of the log; the range must not be empty."""
+        """Return the numbers of the groups that contain bytes [start, end) of the log. The range must not be empty."""
         return range(bisect_right(self._ends, start) - 1, bisect_right(self._ends, end - 1))
 
     def log_position(self, number: int) -> int:
@@ -126,7 +126,10 @@ class OpenDirectory:
         return self._ends[number]
 
     def row_group_range(self, number: int) -> tuple[int, int]:
-        """Return start and end (exclusive) of a group's row group in the slice; equal for a group without rows."""
+        """Return start and end (exclusive) of a group's row group in the slice.
+
+        They are equal if the group has no rows.
+        """
         return self._stored[number], self._stored[number + 1]
 
     def frames_range(self, number: int) -> tuple[int, int]:
@@ -136,7 +139,7 @@ class OpenDirectory:
     def numbers_with_offsets(self, start: int, end: int) -> list[int] | None:
         """Return the numbers of the groups that may have rows with offsets in [start, end).
 
-        Return None if any data record of the segment is not stored as a row: the rows are then incomplete.
+        Return None if any data record of the segment is not stored as a row, because the rows are then incomplete.
         """
         if not all(group.is_complete for group in self.directory.groups):
             return None
@@ -156,7 +159,7 @@ def open_directory(segment: StoredSegment, fetch: RangeReader, cache: RecentlyUs
     """Return the directory of a segment. Read the directory if ``cache`` does not have it.
 
     Raises:
-        CorruptObjectError: as ``read_directory``, or the directory describes another segment.
+        CorruptObjectError: ``read_directory`` raises it, or the directory describes another segment.
         PluginImportError: pyarrow is not installed.
     """
     place, log_bytes = place_of(segment, FileKind.LOG), segment.info.size_bytes
@@ -201,10 +204,11 @@ def compress(data: bytes) -> bytes:
 
 
 def read_directory(segment: StoredSegment, fetch: RangeReader) -> Directory:
-    """Return the directory of a segment, fetched in one request; pyarrow is not needed.
+    """Fetch and return the directory of a segment in one request. This function does not need pyarrow.
 
     Raises:
-        CorruptObjectError: the directory is damaged, or the entry's data about the directory is impossible.
+        CorruptObjectError: the directory is damaged, or the data about the directory in the manifest entry is
+            impossible.
     """
     place = place_of(segment, FileKind.LOG)
     directory_bytes, sha256 = _notes(segment, place)

@@ -88,12 +88,12 @@ class GroupWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sink.deferred = bytearray()  # close() must not write to the spool after an error
+        self._sink.deferred = bytearray()  # so that close() does not write to the spool after an error
         self._writer.close()
 
 
 class _Sink:
-    """File object for Parquet's writer: writes bytes to the spool and hashes them, or adds them to ``deferred``."""
+    """File object for Parquet's writer. It writes bytes to the spool and hashes them, or adds them to ``deferred``."""
 
     closed = False
 
@@ -102,7 +102,7 @@ class _Sink:
         self.deferred: bytearray | None = None
 
     def write(self, data: Buffer) -> int:
-        """Write ``data`` to the spool, or add ``data`` to ``deferred``; return the size of ``data`` in bytes."""
+        """Write ``data`` to the spool, or add it to ``deferred``. Return the size of ``data`` in bytes."""
         size_bytes = memoryview(data).nbytes
         if self.deferred is None:
             self._spool.write(data)
@@ -113,7 +113,7 @@ class _Sink:
         return size_bytes
 
     def take_size_and_hash(self) -> tuple[int, bytes]:
-        """Return the number and the SHA-256 of the bytes written to the spool since the last call of this method."""
+        """Return size and SHA-256 of the bytes that were written to the spool since the last call of this method."""
         size_and_hash = self._size_bytes, self._hash.digest()
         self._size_bytes, self._hash = 0, hashlib.sha256()
         return size_and_hash

@@ -1,7 +1,7 @@
-"""Conversion of batches to the rows and frames of layout ``parquet``, and of rows to Arrow batches.
+"""Conversion of record batches to the rows and frames of layout ``parquet``, and of rows to Arrow batches.
 
-A piece is a batch whose records are rows, or bytes of the log that are stored unchanged. A frame describes one piece.
-docs/formats/parquet.md describes columns and frames.
+A piece is either a record batch whose records are rows, or bytes of the log that are stored unchanged. A frame
+describes one piece. docs/formats/parquet.md describes columns and frames.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 BATCH_MAGIC: Final = 2
 REBUILT_COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers", "producer_timestamp")
-"""Names of the columns that log bytes are rebuilt from."""
+"""Names of the columns from which log bytes are rebuilt."""
 _PLAIN: Final = "uncompressed batch"  # kinds of batches, see ``_kind``
 _DECODED: Final = "other batch with records"
 _OPAQUE: Final = "batch without data records"
@@ -66,7 +66,7 @@ class Group:
     """Consecutive bytes of the log as rows and frames.
 
     Attributes:
-        log_bytes: number of the bytes.
+        log_bytes: number of bytes of the log.
         frames: concatenated frames: one for each batch of rows, and one for each piece of unchanged bytes.
         rows: the rows; None if there are none.
         is_complete: True if each data record is a row.
@@ -80,7 +80,7 @@ class Group:
 
 @dataclass(slots=True)
 class _Pieces:
-    """Pieces of a group that is being made: frame, position in the group's bytes, and number of rows of each piece."""
+    """Pieces of a group that is being created: frames, positions in the group's bytes, and numbers of rows."""
 
     frames: list[bytes] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)  # start and end of each piece in the group's bytes
@@ -90,7 +90,7 @@ class _Pieces:
     is_complete: bool = True
 
     def add_rows(self, rows: pyarrow.Table) -> None:
-        """Add rows; raise StorageError if the rows of the group would exceed 2 GiB."""
+        """Add rows. Raise StorageError if the rows of the group would exceed 2 GiB."""
         if self.row_bytes + rows.nbytes > _MAX_ROW_BYTES:
             raise StorageError(f"the rows of a group would have more than {_MAX_ROW_BYTES} bytes")
         self.row_bytes += rows.nbytes
@@ -119,9 +119,9 @@ class RowMaker:
         }
 
     def scan_whole_batches(self, data: Buffer) -> tuple[list[BatchTable], bool]:
-        """Return the tables of the complete batches at the start of ``data``, and a flag.
+        """Return the tables of the complete batches at the start of ``data``, and True if a batch may follow them.
 
-        The flag is False if the bytes after these batches cannot be the start of a batch, otherwise True.
+        The flag is False if the bytes after these batches cannot be the start of a batch.
         """
         tables, position, end = list[BatchTable](), 0, len(data)
         while end - position >= FRAME_BYTES:
@@ -141,8 +141,9 @@ class RowMaker:
     def group(self, data: bytes, tables: Sequence[BatchTable], partition: int) -> Group:
         """Return a group from which exactly ``data`` can be rebuilt.
 
-        ``tables`` are the complete batches at the start of ``data``. Bytes after these batches are stored unchanged, as
-        are batches that cannot be decoded, and batches whose rows would exceed 2 GiB together with the rows before.
+        ``tables`` contains the complete batches at the start of ``data``. Three kinds of bytes are stored unchanged:
+        bytes after these batches, batches that cannot be decoded, and batches whose rows would exceed 2 GiB together
+        with the earlier rows.
         """
         pieces = _Pieces()
         for table in tables:
@@ -187,7 +188,7 @@ class RowMaker:
             pieces.rows.append(count)
 
     def _rows(self, data: bytes, run: BatchTable, partition: int) -> pyarrow.Table:
-        """Return the rows of a run of batches; raise StorageError if a batch is damaged or cannot be decoded."""
+        """Return the rows of a run of batches. Raise StorageError if a batch is damaged or cannot be decoded."""
         pa, record_format = self._pa, self._formats[run.magic]
         end = run.position[-1] + run.size_bytes[-1]
         if record_format.scan(data, run.position[0], end, check_crc=True).stop_position != end:
@@ -216,7 +217,10 @@ class RowMaker:
     # --- bytes -----------------------------------------------------------------------------------------------------
 
     def _correct_frames(self, pieces: _Pieces, frames: bytes, rows: pyarrow.Table, data: bytes) -> bytes:
-        """Return frames that rebuild exactly ``data``: unchanged bytes replace a frame that would change its batch."""
+        """Return frames that rebuild exactly ``data``.
+
+        If a frame would change its batch, unchanged bytes replace the frame.
+        """
         buffers = row_buffers(rows)
         if self._can_rebuild(frames, buffers, 0, data):
             return frames
@@ -236,7 +240,7 @@ class RowMaker:
 
 
 def row_schema() -> pyarrow.Schema:
-    """Return the Arrow schema of the rows: the columns of ``ArrowBuffers.schema``, but ``timestamp`` in milliseconds.
+    """Return the Arrow schema of the rows: the columns of ``ArrowBuffers.schema``, with ``timestamp`` in milliseconds.
 
     The additional columns are ``transactional`` and ``producer_timestamp``.
     """
@@ -249,7 +253,7 @@ def row_schema() -> pyarrow.Schema:
 
 
 def row_buffers(rows: pyarrow.Table | None) -> RowBuffers:
-    """Return the buffers of the columns in ``REBUILT_COLUMNS``; ``rows`` is None for a group without rows.
+    """Return the buffers of the columns in ``REBUILT_COLUMNS``. ``rows`` is None for a group without rows.
 
     Raises:
         ValueError: a column does not begin at the start of its buffers.
@@ -289,7 +293,7 @@ def _variable(array: Any) -> tuple[Buffer | None, Buffer, Buffer]:
 
 
 def _data(array: Any, index: int) -> Buffer:
-    """Return buffer ``index`` of an array; raise ValueError if the array does not begin at the start of its buffers."""
+    """Return buffer ``index`` of an array. Raise ValueError if the array does not begin at the start of its buffers."""
     if array.offset:
         raise ValueError(f"an array begins at {array.offset}")
     buffer = array.buffers()[index]
@@ -301,7 +305,7 @@ def _milliseconds(pa: Any) -> Any:
 
 
 def _set_create_time(run: BatchTable) -> BatchTable:
-    """Return the batches with CreateTime instead of LogAppendTime: a decoder then returns the producers' timestamps."""
+    """Return the batches with CreateTime instead of LogAppendTime. A decoder then returns the producers' timestamps."""
     rows = [list(row) for row in zip(*run.columns, strict=True)]
     index = run.column_names.index("attributes")
     for row in rows:
@@ -332,7 +336,7 @@ def _kind(magic: int, attributes: int, record_count: int) -> str:
 
 
 def _add_bytes(pieces: _Pieces, data: bytes, start: int, end: int, rows: int) -> None:
-    while True:  # a piece's size has 32 bits
+    while True:  # split the run, because a piece's size has 32 bits
         stop = min(end, start + _MAX_PIECE_BYTES)
         pieces.frames.append(BYTES_HEAD.pack(BYTES_PIECE, stop - start, rows) + data[start:stop])
         pieces.spans.append((start, stop))

@@ -12,14 +12,14 @@ from typing import Final, Generic, Protocol, TypeVar
 from stratalog.errors import ConfigError, CorruptObjectError
 from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, SegmentSource, StoredSegment, TierLayout
 
-# in their order in an object
+# the order is that of the files in an object
 SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)
 FILE_HASHES: Final = "sha256"  # key in ``extra``: hashes of the small files, by kind
 T = TypeVar("T")
 
 
 class LogBody(ByteSource, Protocol):
-    """Byte source of a log as a layout stores it (for example compressed), with the hash of the original log."""
+    """Byte source of a log in its stored form (for example compressed), with the hash of the original log."""
 
     @property
     def sha256(self) -> str:
@@ -27,7 +27,7 @@ class LogBody(ByteSource, Protocol):
 
 
 def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of a source in chunks of exactly ``chunk_bytes``; the last chunk may be smaller.
+    """Yield the bytes of a source in chunks of exactly ``chunk_bytes``. The last chunk may be smaller.
 
     An empty source has no chunk.
     """
@@ -73,7 +73,7 @@ def fetch_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) 
 
 
 def fetch_view(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
-    """Return bytes [start, end) of a slice as ``fetch`` returns them, without a copy.
+    """Return bytes [start, end) of a slice: the result of ``fetch``, without a copy.
 
     Raises:
         CorruptObjectError: ``fetch`` returned more or fewer bytes.
@@ -87,7 +87,7 @@ def fetch_view(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> 
 
 
 class HashedLayout(TierLayout):
-    """Base class of the layouts that store the hash of the log, and the small files unchanged with their hashes."""
+    """Base class of layouts that store the small files unchanged, and the hashes of the log and the small files."""
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield bytes [start, end) of the ``.log`` file.
@@ -108,7 +108,10 @@ class HashedLayout(TierLayout):
         return _check_hash(pieces, segment, place) if end - start == segment.info.size_bytes else pieces
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
+        """Return a small file; None if the segment does not have it.
+
+        Raise CorruptObjectError if its size or hash is wrong.
+        """
         place = segment.slices.get(kind)
         if place is None:
             return None
@@ -121,11 +124,17 @@ class HashedLayout(TierLayout):
 
     @abstractmethod
     def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Return bytes [start, end) of the log in pieces of any size. The range is inside the log, and may be empty."""
+        """Return bytes [start, end) of the log, in pieces of any size.
+
+        The range must be inside the log, and may be empty.
+        """
 
 
 def _check_hash(pieces: Iterator[memoryview], segment: StoredSegment, place: ObjectSlice) -> Iterator[memoryview]:
-    """Yield the pieces of a whole log; raise CorruptObjectError instead of the last one if the log's hash is wrong."""
+    """Yield the pieces of a whole log.
+
+    If the log's hash is wrong, raise CorruptObjectError instead of the last piece.
+    """
     digest, position = hashlib.sha256(), 0
     for piece in pieces:
         digest.update(piece)
@@ -143,8 +152,8 @@ def unchanged_pieces(
     Each piece needs one request.
 
     Raises:
-        CorruptObjectError: the entry contradicts itself or, during the iteration, the store returned more or fewer
-            bytes.
+        CorruptObjectError: the manifest entry contradicts itself; or, during the iteration, the store returned more or
+            fewer bytes.
     """
     place = place_of(segment, FileKind.LOG)
     if place.size_bytes != segment.info.size_bytes:
@@ -162,7 +171,7 @@ class RecentlyUsed(Generic[T]):
 
     Args:
         at_most: limit of the sum of all sizes. The last loaded value is cached even if it is larger.
-        size_of: size of a value; by default 1, so that ``at_most`` is the number of values.
+        size_of: returns the size of a value. By default the size is 1, so that ``at_most`` is a number of values.
     """
 
     def __init__(self, at_most: int = 64, size_of: Callable[[T], int] = lambda _: 1) -> None:
@@ -170,7 +179,7 @@ class RecentlyUsed(Generic[T]):
         self._values: OrderedDict[Hashable, T] = OrderedDict()  # under _lock; most recently used last
 
     def get_or_load(self, key: Hashable, load: Callable[[], T]) -> T:
-        """Return the value of ``key``; if it is not cached, call ``load`` and cache its result."""
+        """Return the value of ``key``. If it is not cached, call ``load`` and cache its result."""
         with self._lock:
             cached = self._values.get(key)
             if cached is not None:

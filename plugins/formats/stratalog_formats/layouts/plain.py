@@ -1,7 +1,7 @@
-"""Layout ``plain``: each of Kafka's files unchanged in its own object, and one more object with the manifest entry.
+"""Layout ``plain``: one object for each of Kafka's files, unchanged, and one object with the manifest entry.
 
-The files in the bucket can be copied into a broker's directory, with their original names. The entry is stored last: if
-a segment's entry exists, the segment is complete.
+The files in the bucket can be copied into a broker's directory, under their original names. The object with the
+manifest entry is stored last. If it exists, the segment is complete.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENTRY_SUFFIX: Final = "entry"
 
 
 class PlainLayout(HashedLayout):
-    """Tier layout that stores each file of a segment as an object of its own.
+    """Tier layout that stores each file of a segment as its own object.
 
     Args:
         fetch_chunk_bytes: limit of one ranged read.
@@ -52,7 +52,7 @@ class PlainLayout(HashedLayout):
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store each file, then the entry. After an error, the objects that were stored before the error remain.
+        """Store each file, then the manifest entry. After an error, objects that were already stored remain.
 
         Raises:
             CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
@@ -75,10 +75,11 @@ class PlainLayout(HashedLayout):
         return dataclasses.replace(entry, layout="")
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the object with the copy of the entry ``segment``.
+        """Check the object that contains the copy of the manifest entry ``segment``.
 
         Raises:
-            CorruptObjectError: the copy differs from the entry, or the entry does not name exactly one such object.
+            CorruptObjectError: the copy differs from the manifest entry, or the manifest entry does not name exactly
+                one such object.
         """
         entry_keys = segment.extra.get("objects")
         if not isinstance(entry_keys, list) or len(entry_keys) != 1:
@@ -86,13 +87,13 @@ class PlainLayout(HashedLayout):
         check_copy(segment, LABEL, entry_keys[0], 0, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments whose entries are among ``objects``. Each entry needs two ranged reads.
+        """Yield the segments whose manifest entries are among ``objects``. Each manifest entry needs two ranged reads.
 
-        The caller must check that the files named by an entry exist.
+        The caller must check that the files in a manifest entry exist.
 
         Raises:
-            CorruptObjectError: an object has the magic but no valid entry. To find the other segments, pass objects one
-                by one.
+            CorruptObjectError: an object has the magic bytes but no valid manifest entry. To find the other segments,
+                pass objects one by one.
         """
         for info in objects:
             footer = read_footer(info, fetch)

@@ -1,13 +1,13 @@
 """Encrypted objects: AES-256-GCM, chunk by chunk. An envelope is the encrypted key of a segment.
 
-An encrypted chunk is the ciphertext of ``chunk_bytes`` bytes of the object, plus a tag of 16 bytes. The last chunk has
-the remaining bytes; an empty object has one empty chunk. Each segment has its own key. The nonce is the number of the
-object in the segment (4 bytes) and the number of the chunk in the object (8 bytes), big-endian.
+An encrypted chunk consists of the ciphertext of ``chunk_bytes`` bytes of the object, and a tag of 16 bytes. The last
+chunk has the remaining bytes. An empty object has one empty chunk. Each segment has its own key. The nonce consists of
+the number of the object in the segment (4 bytes) and the number of the chunk in the object (8 bytes), both big-endian.
 
 The authenticated data of a chunk is not stored. It consists of the identity of the segment, the name of the object,
-both numbers, and a flag for the last chunk. A reader therefore detects a chunk that was moved, omitted or cut off, and
-an object of an earlier upload that replaced a later one. Version 1 did not authenticate leader epoch, end offset and
-name.
+both numbers, and a flag for the last chunk. A reader therefore detects if a chunk was moved, omitted or truncated, or
+if an object of an earlier upload replaced an object of a later upload. Version 1 did not authenticate leader epoch, end
+offset and name.
 """
 
 from __future__ import annotations
@@ -40,20 +40,23 @@ FIRST_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A segment's key, encrypted with the key ``key_id``. ``wrapped`` is nonce, ciphertext and tag in base64."""
+    """A segment's key, encrypted with the key ``key_id``. ``wrapped`` contains nonce, ciphertext and tag in base64."""
 
     key_id: str
     wrapped: str
 
 
 class Identity(NamedTuple):
-    """Identity of a segment, for authenticated data. ``version`` is that of the layout, and ``text`` a JSON list."""
+    """Identity of a segment, for authenticated data.
+
+    ``version`` is the version of the layout. ``text`` is a JSON list.
+    """
 
     version: int
     text: bytes
 
     def of_key(self, key_id: str) -> bytes:
-        """Return the authenticated data for the segment's key, encrypted with the key ``key_id``."""
+        """Return the authenticated data for the segment's key when the key ``key_id`` encrypts it."""
         return b"stratalog-envelope-%d\0" % self.version + json.dumps(key_id).encode("ascii") + self.text
 
     def of_chunks(self, name: str) -> bytes:
@@ -65,8 +68,8 @@ class Identity(NamedTuple):
 def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
     """Return the identity of a segment for a version of the layout.
 
-    The identity contains topic, topic id, partition and base offset; from version 2 on, also end offset and last leader
-    epoch.
+    The identity contains topic, topic id, partition and base offset. From version 2 on, it also contains end offset and
+    last leader epoch.
     """
     fields: list[object] = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
     if version > FIRST_VERSION:
@@ -77,7 +80,7 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
     """Return a cipher with a new random key, and the envelope of this key. For errors, see ``wrap``.
 
-    The key itself is not returned: no local variable of a caller then contains the key.
+    The key itself is not returned, so that no local variable of a caller contains the key.
     """
     key = new_key()
     return cipher_class()(key), wrap(key, identity, ring)
@@ -100,7 +103,8 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
     """Return the decrypted key of a segment. ``file`` is the key of an object, for errors.
 
     Raises:
-        CorruptObjectError: the envelope is damaged or of another segment, or the ring's key with this id has changed.
+        CorruptObjectError: the envelope is damaged or belongs to another segment, or the ring's key with this id has
+            changed.
         ConfigError: the ring cannot return the key with this id.
         PluginImportError: ``cryptography`` is not installed.
     """
@@ -130,7 +134,10 @@ def cipher_class() -> type[AESGCM]:
 
 
 def new_key() -> bytes:
-    """Return a random key of 32 bytes from the operating system, not from ``Env``, whose numbers a test can repeat."""
+    """Return a random key of 32 bytes from the operating system.
+
+    ``Env`` is not used, because a test can repeat its numbers.
+    """
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -171,12 +178,12 @@ class Sealing:
         return _NUMBERS.pack(self.number, chunk)
 
     def associated_data(self, chunk: int, *, last: bool) -> bytes:
-        """Return the authenticated data of a chunk: the identity, the nonce and the flag ``last``."""
+        """Return the authenticated data of a chunk: the identity, the nonce, and the flag ``last``."""
         return self.identity + self.nonce(chunk) + _LAST[last]
 
 
 class SealedSource:
-    """Byte source that encrypts an object while the object is read. Each iteration of ``chunks`` yields equal bytes.
+    """Byte source that encrypts an object while the object is read. Each iteration of ``chunks`` yields the same bytes.
 
     If ``source`` yields other bytes than before, ``chunks`` raises StorageError, because one nonce must never encrypt
     two contents.
@@ -184,7 +191,7 @@ class SealedSource:
 
     def __init__(self, source: ByteSource, sealing: Sealing, head: bytes) -> None:
         self._source, self._sealing, self._head = source, sealing, head
-        self._tags = list[bytes]()  # tags of all chunks encrypted so far
+        self._tags = list[bytes]()  # tags of all chunks that were encrypted so far
         self.size_bytes = stored_bytes(source.size_bytes, sealing.chunk_bytes) + len(head)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -253,7 +260,7 @@ def _at_least_one(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tuple[int, int]:
-    """Return the range of stored bytes of the chunks that contain bytes [start, end) of an object of ``size_bytes``."""
+    """Return the stored range of the chunks that contain bytes [start, end) of an object of ``size_bytes`` bytes."""
     step = chunk_bytes + TAG_BYTES
     first = start // chunk_bytes * step
     if start == end:
@@ -262,5 +269,8 @@ def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tup
 
 
 def stored_bytes(size_bytes: int, chunk_bytes: int) -> int:
-    """Return the encrypted size of an object of ``size_bytes``, without the head. An empty object has one chunk."""
+    """Return the encrypted size of an object of ``size_bytes`` bytes, without the head.
+
+    An empty object has one chunk.
+    """
     return size_bytes + max(1, -(-size_bytes // chunk_bytes)) * TAG_BYTES

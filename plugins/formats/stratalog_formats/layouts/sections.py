@@ -1,4 +1,4 @@
-"""Settings of the tier layouts. A provider imports its layout later, when the layout is opened."""
+"""Settings of the tier layouts. They are not in the modules of the layouts, which are imported only when needed."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """Layout ``single``, and the base class of all layouts that store a segment as one object.
 
-The object has the log in some form, the small files, and the footer. In ``single``, the log is Kafka's unchanged bytes.
-The manifest entry contains the position of each file. Therefore, a reader requests only bytes of the file.
+The object contains the log in the form of the layout, the small files, and the footer. In ``single``, the log has
+Kafka's unchanged bytes. The manifest entry contains the position of each file, so a reader requests only the bytes of
+the files that it needs.
 
 ::
 
     log | offset index | time index | transaction index | snapshot | leader epochs | extra indexes | footer | tail
 
 A file that the segment does not have takes no space. Most layouts have no tail. The object becomes visible only when it
-is complete. After a crash during an upload, there is no object; uploaded parts may remain until the store expires them.
+is complete. After a crash during an upload, there is no object, but uploaded parts may remain until the store expires
+them.
 """
 
 from __future__ import annotations
@@ -54,18 +56,21 @@ class WholeLayout(HashedLayout):
     label: ClassVar[str]
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
+        """Check the footer of the object.
+
+        Raise CorruptObjectError if it differs from the manifest entry ``segment``.
+        """
         self._check_footer(segment, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments of this layout in ``objects``, found by their footers. Each footer needs two ranged reads.
 
         An object without the magic of a footer, for example an incomplete object, is skipped. The key "" means an
-        object outside of its tier, such as a copied file: the key in the object's footer is then not checked.
+        object outside of its tier, such as a copied file. For such an object, the key in the footer is not checked.
 
         Raises:
-            CorruptObjectError: an object has the magic but no valid footer, or is shorter than its ``ObjectInfo``
-                states. To find the other segments, pass objects one by one.
+            CorruptObjectError: an object has the magic but no valid footer, or is shorter than the size in its
+                ``ObjectInfo``. To find the other segments, pass objects one by one.
         """
         for info in objects:
             tail_bytes = self._tail_bytes(info, fetch)
@@ -75,12 +80,15 @@ class WholeLayout(HashedLayout):
                 yield footer[0]
 
     def _tail_bytes(self, info: ObjectInfo, fetch: RangeReader) -> int | None:
-        """Return the size of an object's tail, which follows the footer; None if the object is not of this layout."""
+        """Return the size of an object's tail, which follows the footer.
+
+        Return None if the object is not of this layout.
+        """
         del info, fetch
         return 0
 
     def _check_footer(self, segment: StoredSegment, fetch: RangeReader) -> int:
-        """Check the footer as ``check``, and return the position of the tail."""
+        """Check the footer, and return the position of the tail. Raises the errors of ``check``."""
         end = max(place.position + place.size_bytes for place in segment.slices.values())
         return check_copy(segment, self.label, segment.log_key, end, fetch)
 
@@ -98,7 +106,7 @@ class SingleLayout(WholeLayout):
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment as one object, which becomes visible only when it is complete.
+        """Store a segment as one object. The object becomes visible only when it is complete.
 
         Raises:
             CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
@@ -128,7 +136,7 @@ def put_whole(
         source: the segment.
         body: the log in its stored form.
         sink: receives the object.
-        extra: data of the layout for the entry's ``extra``.
+        extra: data of the layout for ``extra`` of the manifest entry.
         suffix: end of the key.
         tail: the bytes after the footer.
 
@@ -175,7 +183,7 @@ class _WholeObject:
                 yield memoryview(data)[start : start + chunk_bytes]
 
     def entry(self) -> StoredSegment:
-        """Return the entry, with the hash of the log when it was last read completely."""
+        """Return the manifest entry, with the hash of the log from its last complete read."""
         slices = {FileKind.LOG: ObjectSlice(self.key, 0, self._body.size_bytes)}
         position = self._body.size_bytes
         for kind, data in self._files:
@@ -185,10 +193,10 @@ class _WholeObject:
 
 
 def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
-    """Return the entry in the footer of an object, and the footer's position; None if the object has no footer.
+    """Return the manifest entry in an object's footer, and the footer's position. Return None if there is no footer.
 
     Raises:
-        CorruptObjectError: the object has the magic but no valid footer, or is shorter than ``info`` states.
+        CorruptObjectError: the object has the magic but no valid footer, or is shorter than the size in ``info``.
     """
     size_bytes = info.size_bytes - tail_bytes
     if size_bytes < TRAILER_BYTES:
@@ -202,12 +210,14 @@ def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tu
 
 
 def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> int:
-    """Check the copy of a segment's entry, a footer at ``position`` of an object. Return the position after the copy.
+    """Check the footer at ``position`` of an object, a copy of the manifest entry.
 
-    ``label`` is the layout of the copy if ``segment.layout`` is "".
+    Return the position after the footer.
+
+    If ``segment.layout`` is "", ``label`` is the expected layout of the copy.
 
     Raises:
-        CorruptObjectError: the copy differs from the entry, or is cut off.
+        CorruptObjectError: the copy differs from the manifest entry, or is truncated.
     """
     expected = encode_footer(replace(segment, layout=segment.layout or label))
     end = position + len(expected)
@@ -217,7 +227,7 @@ def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetc
 
 
 def is_written_by(entry: StoredSegment, label: str) -> bool:
-    """Return True if the layout ``label`` (name@version), or an older version of the layout, wrote the entry."""
+    """Return True if the layout ``label`` (name@version), or an older version of it, wrote the manifest entry."""
     return entry.layout.partition("@")[0] == label.partition("@")[0] and _version(entry.layout) <= _version(label)
 
 
@@ -226,7 +236,7 @@ def _version(label: str) -> int:
 
 
 def _check_tiles(entry: StoredSegment, footer_start: int, info: ObjectInfo) -> None:
-    """Raise CorruptObjectError unless the slices cover the object from 0 to the footer without gaps."""
+    """Raise CorruptObjectError unless the slices in ``entry`` cover the object from 0 to the footer without gaps."""
     position, key = 0, info.key or min(entry.keys, default="")
     for place in sorted(entry.slices.values(), key=lambda place: (place.position, place.size_bytes)):
         if place.key != key or place.position != position:

@@ -1,4 +1,7 @@
-"""Temporary storage for the output of a layout: in memory up to ``MEMORY_BYTES``, then in a file."""
+"""Temporary storage for the output of a layout.
+
+Up to ``MEMORY_BYTES``, it is in memory; a larger output is in a file.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # close() writes the bytes in memory, which are no longer needed
+        with suppress(OSError):  # close() may fail to write bytes in memory, which are no longer needed
             self._file.close()
 
 

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - used only as a type
 
 _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
-"""An arena as the kernels expect it: bytes, the batches whose records are in these bytes, and the records' bounds.
+"""An arena for the kernels: bytes, the batches whose records are in these bytes, and the bounds of the records.
 
-The bounds are start and end of each batch's records, alternating; None if the records follow the batch headers.
+The bounds are start and end of each batch's records, alternating. They are None if the records of each batch follow its
+header.
 """
 
 _BATCH_COLUMNS: Final = frozenset({"partition", "offset", "timestamp_type", "leader_epoch"})
@@ -49,7 +50,7 @@ _JOINED_BYTES: Final = 1 << 18  # limit for decompressed batches that share an a
 
 
 class BatchFormat(RecordFormat):
-    """Record format of batches with one header, one CRC-32C and optionally one compressed stream of records.
+    """Record format of batches with one header and one CRC-32C. The records of a batch may be one compressed stream.
 
     Args:
         codecs: codecs of the compressed batches.
@@ -68,7 +69,7 @@ class BatchFormat(RecordFormat):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the batches of [start, end), up to the first bytes that are not a valid, complete batch."""
+        """Return the batches in [start, end) before the first bytes that are not a valid, complete batch."""
         return self._kernels.scan_batches(data, start, end, check_crc)
 
     def decode(
@@ -80,7 +81,7 @@ class BatchFormat(RecordFormat):
         small consecutive batches share an arena.
 
         Raises:
-            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``RecordFormat.decode``.
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``RecordFormat.decode``.
         """
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
             yield self._kernels.decode_batches(arena, run, bounds, fields)
@@ -94,10 +95,10 @@ class BatchFormat(RecordFormat):
         limit_bytes: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records as Arrow batches. The errors are those of ``RecordFormat.decode_arrow``.
+        """Yield the records as Arrow batches. Raises the errors of ``RecordFormat.decode_arrow``.
 
-        If the batch headers determine the values of all requested columns, no record is read or decompressed. Damaged
-        records then cause no error.
+        If the batch headers determine the values of all requested columns, the records are neither read nor
+        decompressed. Damaged records then cause no error.
         """
         kernels = self._kernels
         if kernels.pack_batches is None or kernels.expand_batches is None:
@@ -139,7 +140,10 @@ class BatchFormat(RecordFormat):
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-        """Yield ranges [start, end) of rows, all compressed or all uncompressed, of at most 2 GiB together."""
+        """Yield ranges [start, end) of rows.
+
+        The batches of a range have at most 2 GiB, and all or none are compressed.
+        """
         attributes, position, size = batches.attributes, batches.position, batches.size_bytes
         start = 0
         for row in range(1, len(batches)):
@@ -161,7 +165,10 @@ class BatchFormat(RecordFormat):
         return memoryview(data)[first:end], run, memoryview(bounds)
 
     def _decompress_arenas(self, data: Buffer, run: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
-        """Yield arenas of consecutive batches: at most ``_JOINED_BYTES`` decompressed, or one larger batch."""
+        """Yield arenas of consecutive batches.
+
+        An arena has at most ``_JOINED_BYTES`` after decompression, or one larger batch.
+        """
         view = memoryview(data)
         pieces, bounds, first, total = list[memoryview](), array("q"), 0, 0
         for row in range(len(run)):
@@ -193,10 +200,10 @@ class BatchFormat(RecordFormat):
     ) -> bytearray:
         """Return one encoded batch.
 
-        With ``keep_offsets``, the gaps between the offsets of columns stay. Otherwise, offsets ascend by one.
+        With ``keep_offsets``, gaps between the offsets of columns do not change. Otherwise, offsets ascend by one.
 
         Raises:
-            InvalidRecordError: as ``RecordFormat.encode``, or the records need more than 2 GiB.
+            InvalidRecordError: one of the reasons of ``RecordFormat.encode``, or the records need more than 2 GiB.
         """
         if isinstance(records, RecordColumns):
             return self._seal(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
@@ -247,7 +254,7 @@ class BatchFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Yield the bytes of the batches without the dropped records. The errors are those of ``RecordFormat.retain``.
+        """Yield the bytes of the batches without the dropped records. Raises the errors of ``RecordFormat.retain``.
 
         Offsets, producer, sequence number and flags of a batch do not change. If a batch loses records or gets a delete
         horizon, its base timestamp, largest timestamp, record count and delete horizon are updated.
@@ -266,7 +273,10 @@ class BatchFormat(RecordFormat):
     def _rewrite_compressed(
         self, data: Buffer, table: BatchTable, verdict: Buffer, horizon_ms: int | None, limit_bytes: int
     ) -> bytearray:
-        """Return the only batch of ``table``, which is compressed, without the dropped records. Some records stay."""
+        """Return the only batch of ``table``, a compressed batch, without the dropped records.
+
+        At least one record is kept.
+        """
         batch = table[0]
         if len(verdict) != batch.record_count:  # retain_plain would report position 0
             raise wrong_count(len(verdict), batch.record_count, batch.position)
@@ -287,7 +297,7 @@ class BatchFormat(RecordFormat):
 
 
 def _rows_to_decompress(batches: BatchTable, verdicts: Sequence[Buffer], horizon_ms: int | None) -> Iterator[int]:
-    """Yield the rows of compressed batches that keep some records, and lose records or get a delete horizon."""
+    """Yield the rows of compressed batches that keep some records, and that lose records or get a delete horizon."""
     if not any(map(CODEC_MASK.__and__, batches.attributes)):
         return  # a fast path: most batches are uncompressed
     for row, attributes in enumerate(batches.attributes):
@@ -304,12 +314,13 @@ def _join(pieces: list[memoryview]) -> Buffer:
 
 
 def decompress_records(codecs: CodecTable, batch: RecordBatch, compressed: memoryview, limit_bytes: int) -> memoryview:
-    """Return the decompressed records of ``batch``; ``compressed`` contains the compressed records.
+    """Return the decompressed records of ``batch``. ``compressed`` contains the compressed records.
 
     Raises:
-        CorruptBatchError: the codec refuses the bytes; the error has the position of the batch.
-        DecompressedSizeError: the records exceed ``limit_bytes``; the error has no position.
-        UnsupportedCompressionError: no codec has the batch's codec id; the text contains the position of the batch.
+        CorruptBatchError: the codec refuses the bytes. The error contains the position of the batch.
+        DecompressedSizeError: the records exceed ``limit_bytes``. The error contains no position.
+        UnsupportedCompressionError: no codec has the batch's codec id. The error text contains the position of the
+            batch.
     """
     try:
         codec = codecs.by_id(batch.attributes & CODEC_MASK)

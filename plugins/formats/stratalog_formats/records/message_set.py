@@ -15,7 +15,7 @@ from stratalog_formats.kernels.dispatch import Kernels
 from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
 
 KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # position of the key's length, by magic
-_MOST_OFFSETS: Final = 1 << 31  # limit of a segment, whose indexes store offsets in 32 bits
+_MOST_OFFSETS: Final = 1 << 31  # maximum number of offsets in a segment, because its indexes store offsets in 32 bits
 
 
 def add_fields(builder: ColumnBuilder, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
@@ -25,7 +25,7 @@ def add_fields(builder: ColumnBuilder, arena: Buffer, messages: BatchTable, entr
         builder: gets the positions.
         arena: bytes that contain the messages.
         messages: messages of one magic.
-        entry: position for errors; -1 means the position of the wrong message.
+        entry: position in errors. If it is -1, errors have the position of the wrong message.
 
     Raises:
         CorruptBatchError: a field exceeds its message.
@@ -52,7 +52,7 @@ def add_fields(builder: ColumnBuilder, arena: Buffer, messages: BatchTable, entr
 
 
 def read_messages(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
-    """Return the messages in a decompressed message set, with one table for consecutive messages of equal magic.
+    """Return the messages in a decompressed message set, as one table for each run of messages of equal magic.
 
     An incomplete message at the end of the set is ignored.
 
@@ -96,10 +96,10 @@ def _is_cut(arena: Buffer, position: int) -> bool:
 
 
 def offset_distance(first: int, later: int, wrapper: RecordBatch) -> int:
-    """Return ``later - first``, the distance of a message's offset from that of the first message in its wrapper.
+    """Return ``later - first``: the offset of a message, relative to the first message in its wrapper.
 
     Raises:
-        CorruptBatchError: the distance is negative, or 2^31 or more: one segment cannot contain both offsets.
+        CorruptBatchError: the result would be negative, or at least 2^31, so one segment cannot contain both offsets.
     """
     if not 0 <= later - first < _MOST_OFFSETS:
         raise CorruptBatchError(f"a compressed message has the offsets {first} and {later}", "", wrapper.position)

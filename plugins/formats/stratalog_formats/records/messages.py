@@ -62,7 +62,7 @@ _KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # 1 for each 
 
 
 class MessageFormat(RecordFormat):
-    """Base class of the formats of magic 0 and 1. An entry is a message, which has one record or is a wrapper.
+    """Base class of the formats of magic 0 and 1. An entry is either a message with one record, or a wrapper.
 
     A wrapper is a message whose value is a compressed set of messages.
 
@@ -78,13 +78,14 @@ class MessageFormat(RecordFormat):
     # --- what differs ------------------------------------------------------------------------------------------------
 
     def _encode_heads(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
-        """Return the bytes between CRC and key of each message: magic, attributes, timestamp (magic 1), key size."""
+        """Return the bytes between CRC and key of each message: magic, attributes, timestamp (in magic 1), key size."""
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the offset of any message in a wrapper minus the offset field that the message contains.
+        """Return the difference between the offset of a message in a wrapper and the message's offset field.
 
-        ``last_field`` is the offset field of the last message in the wrapper.
+        The difference is the same for all messages of a wrapper. ``last_field`` is the offset field of the last
+        message.
 
         Raises:
             CorruptBatchError: ``last_field`` contradicts the offset of the wrapper.
@@ -94,7 +95,7 @@ class MessageFormat(RecordFormat):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the entries of [start, end), up to the first bytes that are not a valid, complete entry."""
+        """Return the entries in [start, end) before the first bytes that are not a valid, complete entry."""
         return self._kernels.scan_messages(self.magic, data, start, end, check_crc)
 
     def decode(
@@ -106,7 +107,7 @@ class MessageFormat(RecordFormat):
         wrapper's decompressed message set.
 
         Raises:
-            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``RecordFormat.decode``.
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``RecordFormat.decode``.
         """
         for start, end in _runs(batches):
             run = batches.take(start, end)
@@ -134,7 +135,7 @@ class MessageFormat(RecordFormat):
         return builder.build(data, fields)
 
     def _kind(self, attributes: int) -> int:
-        """Return the timestamp type for the attributes of an uncompressed message or of a wrapper."""
+        """Return the timestamp type in the attributes of an uncompressed message or of a wrapper."""
         if not self.magic:
             return TimestampType.NONE
         return TimestampType.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
@@ -162,7 +163,8 @@ class MessageFormat(RecordFormat):
     def _decompress_wrapper(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
         """Return the decompressed message set of a wrapper.
 
-        Raise CorruptBatchError if the wrapper has no value or uses zstd, and the errors of ``decompress_records``.
+        Raise CorruptBatchError if the wrapper has no value or uses zstd. Also raises the errors of
+        ``decompress_records``.
         """
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)
@@ -187,9 +189,9 @@ class MessageFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """Return one message for each record; with a codec, return one wrapper with these messages.
+        """Return one message for each record. With a codec, return one wrapper with these messages.
 
-        With ``keep_offsets``, the gaps between the offsets of columns stay. Otherwise, offsets ascend by one.
+        With ``keep_offsets``, gaps between the offsets of columns do not change. Otherwise, offsets ascend by one.
 
         Raises:
             InvalidRecordError: there are no records, a record has headers, or a timestamp or an offset is invalid.
@@ -285,11 +287,14 @@ class MessageFormat(RecordFormat):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-        """Set the offsets of the entries; for magic 1, also the timestamp type and timestamp. Ignore ``leader_epoch``.
+        """Set the offsets of the entries.
 
-        A wrapper gets the offset of its last message. To find the number of offsets of a wrapper, ``assign``
-        decompresses the wrapper if its ``record_count`` is -1, as after a scan. A caller can avoid this if the inner
-        offsets are 0, 1, 2, ...: it sets ``record_count`` to the number of messages in the wrapper before the call.
+        For magic 1, also set timestamp type and timestamp. ``leader_epoch`` is ignored.
+
+        A wrapper gets the offset of its last message. If ``record_count`` of a wrapper is -1, its value after a scan,
+        ``assign`` decompresses the wrapper to find the number of its offsets. If the inner offsets are 0, 1, 2, ..., a
+        caller can avoid the decompression: set ``record_count`` to the number of messages in the wrapper before the
+        call.
 
         Raises:
             CorruptBatchError: a wrapper was decompressed, and its contents are not valid.
@@ -318,7 +323,7 @@ class MessageFormat(RecordFormat):
 
     @staticmethod
     def _stamp(data: bytearray, batch: RecordBatch, attributes: int, stamp: int) -> None:
-        """Set attributes, timestamp and CRC of a message. Do nothing if attributes and timestamp are right already."""
+        """Set attributes, timestamp and CRC of a message. Do nothing if attributes and timestamp are already right."""
         start, end = batch.position, batch.position + batch.size_bytes
         if (data[start + _ATTRIBUTES_POSITION], *INT64.unpack_from(data, start + MESSAGE_HEADER_BYTES)) == (
             attributes,
@@ -343,15 +348,15 @@ class MessageFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Yield the kept uncompressed messages, and the wrappers without the dropped messages, all in one piece.
+        """Yield one buffer with the messages to keep. A wrapper that loses some messages is encoded again without them.
 
         A rewritten wrapper gets the offset of its last kept message. A wrapper that keeps all messages is not
         decompressed. ``horizon_ms`` is ignored, because messages cannot store a delete horizon.
 
         Raises:
-            InvalidRecordError: the numbers of verdicts and records differ, or ``retain_empty`` is True for a message
-                that loses all records: these formats have no empty batches.
-            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``decode``.
+            InvalidRecordError: the numbers of verdicts and records differ. Or ``retain_empty`` is True for an entry
+                that loses all records, because these formats have no empty batches.
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``decode``.
         """
         del horizon_ms
         check_lengths(batches, verdicts, retain_empty)
@@ -380,7 +385,7 @@ class MessageFormat(RecordFormat):
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-    """Yield ranges [start, end) of rows for one arena: one wrapper, or uncompressed messages of at most 2 GiB."""
+    """Yield ranges [start, end) of rows, one for each arena: one wrapper, or uncompressed messages of at most 2 GiB."""
     attributes, position, size = batches.attributes, batches.position, batches.size_bytes
     start = 0
     for row in range(1, len(batches)):

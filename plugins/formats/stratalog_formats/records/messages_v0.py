@@ -19,7 +19,7 @@ _HEAD: Final = Struct(">bbi")  # magic, attributes, size of the key
 
 
 class MessageFormatV0(MessageFormat):
-    """Record format of magic 0: no timestamps, absolute inner offsets."""
+    """Record format of magic 0: no timestamps, and absolute offsets inside a wrapper."""
 
     magic: ClassVar[int] = 0
 
@@ -38,7 +38,7 @@ class MessageFormatV0(MessageFormat):
         which can change the size of ``batches.data``.
 
         Raises:
-            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``MessageFormat.assign``.
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``MessageFormat.assign``.
         """
         data, table = batches.data, batches.table
         if not any(batch.codec_id for batch in table):
@@ -57,7 +57,7 @@ class MessageFormatV0(MessageFormat):
         batches.replace_table(self.scan(data, start, start + len(new_bytes), check_crc=False))
 
     def _move_wrapper(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
-        """Return a copy of a wrapper with ``base_offset`` for its first message, and the offset of its last message."""
+        """Return a copy of a wrapper whose first message gets ``base_offset``, and the offset of the last message."""
         arena = bytearray(self._decompress_wrapper(data, wrapper, self._limit_bytes))
         tables = read_messages(self._kernels, arena, self.magic, wrapper.position)
         first, offset = tables[0].last_offset[0], base_offset

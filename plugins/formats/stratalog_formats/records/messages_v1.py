@@ -29,9 +29,9 @@ class MessageFormatV1(MessageFormat):
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the offset of any message in a wrapper minus the offset field that the message contains.
+        """Return the difference between the offset of a message in a wrapper and the message's offset field.
 
-        Raise CorruptBatchError if the offset of the wrapper is below ``last_field``, and not 0.
+        Raise CorruptBatchError if the wrapper's offset is not 0, and is below ``last_field``.
         """
         if wrapper.last_offset == 0:  # old librdkafka versions wrote such wrappers, with absolute offsets
             return 0

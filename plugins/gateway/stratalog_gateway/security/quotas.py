@@ -110,7 +110,7 @@ class Quotas:
         return 0
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
-        """Return the maximum bytes of a fetch that an idle client may get without throttling; None without a quota."""
+        """Return the maximum size (bytes) of a fetch without throttling, for an idle client; None without a quota."""
         table = {} if self.file is None else self.file.current
         for quota_entity, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
             quota = table.get((quota_entity, FETCHED))
