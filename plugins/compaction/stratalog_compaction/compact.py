@@ -28,7 +28,7 @@ from stratalog.spi import (
 from stratalog_compaction.delete import Rule, below_log_start, plan_local, plan_prefix
 from stratalog_compaction.keymap import SECRET_BYTES, SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 
-_MARKS_SHARE: Final = 32  # the marks may take at most 1/32 of the memory
+_MARKS_SHARE: Final = 32  # the marks, one bit for each offset, may use at most 1/32 of the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class DirtyRange:
 
     Offsets at and above ``dirty_start`` were not compacted yet. If ``end`` is at or below ``dirty_start``, nothing can
     be compacted now. ``limit`` is the reason for ``end``. ``clean_bytes`` and ``dirty_bytes`` are sizes of whole
-    segments; the segment that contains ``dirty_start`` counts in both. ``overdue`` is True if the first batch of a
-    dirty segment is older than max.compaction.lag.ms.
+    segments. Both include the segment that contains ``dirty_start``. ``overdue`` is True if the first batch of a dirty
+    segment is older than max.compaction.lag.ms.
     """
 
     start: int
@@ -67,7 +67,7 @@ class CompactPolicy(CleanupPolicy):
     """Kafka's ``cleanup.policy=compact``.
 
     Args:
-        chance: random number generator, for the secrets of the hashes in key maps and version maps.
+        chance: random number generator. It creates the secrets of the hashes in key maps and version maps.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -103,14 +103,17 @@ class LatestWins(RecordFilter):
         self._usable = int(job.memory_bytes // SLOT_BYTES * job.load_factor)
         marked = _choose_marked_offsets(job, self._usable)
         max_slots = (job.memory_bytes - mark_bytes(marked)) // SLOT_BYTES
-        needed_slots = int((job.end - job.dirty_start) / job.load_factor) + 2  # for at most one key per dirty offset
+        needed_slots = int((job.end - job.dirty_start) / job.load_factor) + 2  # enough for one key per dirty offset
         slots = max(min(max_slots, needed_slots), 2)
         usable = min(max(self._usable, 1), slots - 1)
         self._map: KeyMap = open_key_map(slots, usable, secret, sums_up=bool(job.secret), marked=marked)
         self.digest_kind = f"keys@1 {self._map.hash_name}" if job.secret else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the latest offset of each key. Return the number of records processed: fewer if the map is full."""
+        """Store the latest offset of each key.
+
+        Return the number of processed records; if the map is full, some are left out.
+        """
         return self._map.observe(records)
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
@@ -121,24 +124,27 @@ class LatestWins(RecordFilter):
         self._map.judge(records, verdicts)
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return the finished digest sections of kept keys; at the ``end`` of a segment, also the incomplete section.
+        """Return the finished digest sections of kept keys. At the ``end`` of a segment, add the incomplete section.
 
-        The result is empty if ``secret`` of the job is empty.
+        If ``secret`` of the job is empty, the result is empty.
         """
         return self._map.digest(end=end)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if the dirty range has none of the keys in a digest section; False if it may have one."""
+        """Return True if the dirty range certainly has none of the keys in a digest section; otherwise False."""
         return not self._map.holds_any_of(section)
 
     @property
     def load(self) -> float:
-        """Number of keys in the map, divided by the number that the memory allows; 1.0 if it allows none."""
+        """Number of keys in the map, divided by the maximum number for this memory; 1.0 if the maximum is 0."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 def _choose_marked_offsets(job: RewriteJob, usable: int) -> range:
-    """Return the offsets for which the key map keeps a bit; empty if the bits would use memory that slots need."""
+    """Return the offsets for which the key map has a bit.
+
+    Return no offsets if the bits would use memory that slots need.
+    """
     dirty = range(job.dirty_start, job.end)
     size = mark_bytes(dirty)
     is_little = size <= job.memory_bytes // _MARKS_SHARE and (job.memory_bytes - size) // SLOT_BYTES > usable
@@ -162,7 +168,7 @@ def plan_compaction(log: LogSummary, rules: Sequence[Rule], config: TopicConfig,
 def _plan_segments(
     log: LogSummary, segments: Sequence[SegmentSummary], config: TopicConfig, now_ms: int
 ) -> Iterator[Action]:
-    """Yield a Rewrite or Keep for each range of ``segments``, which the plan does not delete."""
+    """Yield a Rewrite or Keep for each range of ``segments``. The plan does not delete these segments."""
     if not segments or segments[-1].end_offset == segments[0].base_offset:
         return
     tiered = [segment for segment in segments if segment.is_remote]
@@ -213,7 +219,7 @@ def find_dirty_range(
     config: TopicConfig,
     now_ms: int,
 ) -> DirtyRange:
-    """Return the range of ``part`` that may be compacted. It ends at a segment border, at or below ``closed``.
+    """Return the range of ``part`` that may be compacted. It ends at the end of a segment, at or below ``closed``.
 
     The last stable offset and min.compaction.lag.ms may lower the end. Records at and above ``checkpoint`` were not
     compacted yet.
@@ -242,7 +248,7 @@ def find_dirty_range(
 
 
 def check_checkpoint(log: LogSummary, checkpoint: int | None) -> int:
-    """Return the offset ``checkpoint``; the log start if it is None or not in [log start, log end]."""
+    """Return the offset ``checkpoint``. If it is None or not in [log start, log end], return the log start."""
     offsets = log.offsets
     return (
         checkpoint

@@ -12,13 +12,16 @@ from typing import Final
 from stratalog.spi import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary, TopicConfig
 
 ReasonFunction = Callable[[SegmentSummary], str]
-"""Function that returns the reason to delete a segment, or "" to keep it. It is called for the oldest segment first, up to
-the first segment that it keeps.
+"""Function that returns the reason to delete a segment, or "" to keep it.
+
+It is called for each segment from the oldest on, until it keeps a segment.
 """
 
 Rule = Callable[[Sequence[SegmentSummary]], ReasonFunction]
-"""Function that receives the segments that earlier rules kept, oldest first, and returns the function that decides for
-each of them."""
+"""Function that receives the segments that earlier rules kept, oldest first.
+
+It returns a function that decides about each of these segments.
+"""
 
 USE_TOTAL: Final = -2  # value of local.retention.*: retention.* applies
 KEPT: Final = "inside every retention limit"
@@ -48,8 +51,8 @@ class DeletePolicy(CleanupPolicy):
 def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
     """Return a plan that deletes the oldest local segments by local.retention.bytes and local.retention.ms.
 
-    Policies without retention.* use this function: the value -2 of a setting means no limit. The plan is empty if both
-    are -2.
+    Policies without retention.* use this function. For them, the value -2 of a setting means no limit. If both settings
+    are -2, the plan is empty.
     """
     rules = list[Rule]()
     if config.local_retention_bytes != USE_TOTAL:
@@ -60,10 +63,12 @@ def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Ac
 
 
 def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
-    """Return a plan that deletes the oldest segments by rules, and keeps the others. It is empty for an empty log.
+    """Return a plan that deletes the oldest segments by rules, and keeps the other segments.
 
-    The rules are applied in order. Each rule deletes the oldest segments that are left, up to the first segment that it
-    keeps. Segments that end above the high watermark, and an empty active segment, are never deleted.
+    For an empty log, it is empty.
+
+    The rules are applied in order. Each rule deletes the oldest remaining segments, until it keeps a segment. Segments
+    that end above the high watermark are never deleted. An empty active segment is never deleted, either.
     """
     if not log.segments:
         return ()
@@ -89,7 +94,10 @@ def _deletable(log: LogSummary, segments: Sequence[SegmentSummary]) -> Iterator[
 
 
 def below_log_start(log: LogSummary) -> Rule:
-    """Return the rule that deletes segments that end at or below the log start offset, except the last segment."""
+    """Return the rule that deletes segments whose end is at or below the log start offset.
+
+    It keeps the last segment.
+    """
 
     def rule(segments: Sequence[SegmentSummary]) -> ReasonFunction:
         last = segments[-1] if segments else None
@@ -121,7 +129,10 @@ def _too_large(limit_bytes: int, name: str) -> Rule:
 
 
 def too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
-    """Return the rule that deletes segments whose newest record is older than ``limit_ms``; none if it is negative."""
+    """Return the rule that deletes segments whose newest record is older than ``limit_ms``.
+
+    A negative limit deletes none.
+    """
 
     def find_reason(segment: SegmentSummary) -> str:
         age_ms = now_ms - segment.age_from_ms

@@ -14,7 +14,7 @@ EXTENSIONS: Final = ("stratalog_compaction.headers_c",)
 _INT64_BYTES: Final = 8
 _LONGEST_TEXT: Final = 20
 _BOUND: Final = 1 << 63
-# replaces invalid UTF-8 in names; only the pure Python function decodes names, and so can compare such names
+# replaces invalid UTF-8 in names; only the pure Python function decodes names, so only it can compare such names
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -24,8 +24,9 @@ def header_numbers(records: RecordColumns, name: str, encoding: str, missing: in
     Args:
         records: records with headers.
         name: name of the header.
-        encoding: ``int64`` (8 bytes, big-endian, as Java's LongSerializer writes) or ``text`` (decimal digits).
-        missing: number of a record without such a header, or whose last such header is not a valid int64.
+        encoding: ``int64`` (8 bytes, big-endian, the format of Java's LongSerializer) or ``text`` (decimal digits).
+        missing: result for a record that has no header with this name, or whose last header with this name is not a
+            valid int64.
     """
     twin = None if _REPLACEMENT in name else extension(EXTENSIONS[0])
     if twin is None:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Numbers in headers of records, compiled; ``header_numbers`` documents the function."""
+"""Compiled version of ``header_numbers``, which documents the function."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
@@ -63,7 +63,7 @@ cdef int fill(
     const HeaderQuery* query,
     int64_t* numbers,
 ) noexcept nogil:
-    """Return GOOD, OUTSIDE if a field is not inside the arena, or STRAY if a record refers to missing headers."""
+    """Return GOOD; OUTSIDE if a field is not inside the arena; STRAY if a record refers to missing headers."""
     cdef int64_t row, index, end
     for row in range(rows):
         numbers[row] = query.missing

@@ -4,7 +4,7 @@ With a digest, the cleaner can skip a segment that contains none of the keys in 
 
 A section contains up to ``SECTION_KEYS`` 64-bit hashes. The highest bits of a hash choose a bucket, which stores the
 next 32 bits of the hash. docs/formats/digest.md describes the bytes. With a probability of 1 in 5 * 10^8, a section
-seems to contain a key that it lacks. The cleaner then reads the segment unnecessarily.
+seems to contain a key that it does not contain. The cleaner then reads the segment unnecessarily.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_BITS: Final = 15
 
 
 def bucket_bits(count: int) -> int:
-    """Return how many bits of a hash choose its bucket, in a section of ``count`` hashes."""
+    """Return the number of bits of a hash that choose its bucket, in a section of ``count`` hashes."""
     return max((count // BUCKET_KEYS).bit_length() - 1, 0)
 
 
@@ -81,7 +81,7 @@ class HashBuffer:
     def take(self, *, end: bool) -> list[bytes]:
         """Remove and return the full sections. At the ``end`` of a segment, add a section of the remaining hashes.
 
-        At the end, the result has at least one section, which may be without hashes.
+        At the end, the result has at least one section. This section may contain no hashes.
         """
         if end and (self._hashes or not self._sections):
             self._sections.append(section_of(self._hashes))

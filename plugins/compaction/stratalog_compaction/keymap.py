@@ -1,8 +1,8 @@
-"""Map from each key to its latest offset, in bounded memory: 24 bytes per slot, independent of the keys' lengths.
+"""Map from each key to its latest offset, in bounded memory. A slot has 24 bytes, whatever the length of its key.
 
-A slot contains a keyed 128-bit hash of the key, and an offset. Equal hashes count as equal keys. The secret key of the
-hash is only in memory or in the log's own files, so an attacker cannot create keys that collide. ``keymap_c`` is the
-compiled form.
+A slot contains a keyed 128-bit hash of the key, and an offset. Equal hashes count as equal keys. The secret of the hash
+is only in memory or in the log's own files, so an attacker cannot create keys that collide. ``keymap_c`` is the
+compiled version.
 
 Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment. Unlike stratalog, Kafka uses MD5 without a
 secret.
@@ -38,8 +38,8 @@ class KeyMap:
         slots: number of slots.
         usable: number of slots that may be filled, below ``slots``.
         secret: 16 random bytes, unknown to writers.
-        sums_up: True if ``judge`` keeps the hashes of kept keys for ``digest``. They use up to 2 MiB, and finished
-            sections use memory until ``digest`` returns them.
+        sums_up: True if ``judge`` stores the hashes of kept keys for ``digest``. The hashes use up to 2 MiB. Finished
+            sections use more memory until ``digest`` returns them.
 
     Attributes:
         hash_name: name of the hash function of the map and its digests.
@@ -77,7 +77,7 @@ class KeyMap:
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP if it has no key, or an offset below the offset in the map for its key.
+        """Write one verdict per record: DROP if it has no key, or if the map has a greater offset for its key.
 
         A tombstone that is not dropped gets DROP_AT_HORIZON.
         """
@@ -113,7 +113,7 @@ class KeyMap:
         )
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the index of the key's slot, or of a free slot, in ``_words``, and the two words of its hash."""
+        """Return the index in ``_words`` of the key's slot or of a free slot, and the two words of the key's hash."""
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         words, slot = self._words, high % self._slots
@@ -125,7 +125,7 @@ class KeyMap:
 
 
 def mark_bytes(marked: range) -> int:
-    """Return the number of bytes that hold one bit for each offset of ``marked``."""
+    """Return the number of bytes for one bit for each offset in ``marked``."""
     return -(-len(marked) // 8)
 
 
@@ -145,7 +145,7 @@ def table_memory(size_bytes: int) -> mmap.mmap:
     memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory gets no large pages
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is not None:
-        with contextlib.suppress(OSError):  # the kernel may lack support
+        with contextlib.suppress(OSError):  # the kernel may not support large pages
             memory.madvise(advice)
     return memory
 
@@ -153,8 +153,8 @@ def table_memory(size_bytes: int) -> mmap.mmap:
 def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False, marked: range = range(0)) -> KeyMap:
     """Return a key map: a ``CompiledKeyMap`` if the extension is available, otherwise a ``KeyMap``.
 
-    The compiled map has a bit for each offset of ``marked``. The bit is set if a later record has the key of the record
-    at the offset. ``judge`` drops such a record without a search in the map.
+    The compiled map has a bit for each offset in ``marked``. The bit is set if a later record has the same key as the
+    record at this offset. ``judge`` drops such a record without a search in the map.
     """
     twin = extension(EXTENSIONS[0])
     if twin is None:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Map from each key to its latest offset, compiled; ``keymap`` documents each method."""
+"""Compiled version of ``keymap``, which documents each method."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -38,13 +38,13 @@ cdef uint8_t KEEP = Verdict.KEEP.value
 cdef uint8_t DROP = Verdict.DROP.value
 cdef uint8_t DROP_AT_HORIZON = Verdict.DROP_AT_HORIZON.value
 
-cdef struct Kept:  # hashes of kept keys; NULL if no digest is made
+cdef struct Kept:  # hashes of kept keys; NULL without a digest
     uint64_t* hashes
     int64_t count
     int64_t room
 
 
-cdef struct Marks:  # one bit per offset, set if a later record has the key; NULL if no bits are kept
+cdef struct Marks:  # one bit per offset, set if a later record has the same key; NULL without bits
     uint8_t* bits
     int64_t first
     int64_t count
@@ -57,7 +57,7 @@ cdef struct Marks:  # one bit per offset, set if a later record has the key; NUL
 
 
 cdef inline void follow(Marks* marks, int64_t offset, int64_t before) noexcept nogil:
-    """Add ``before``, an offset that ``offset`` replaces, to the bits to set; NONE means that the key is new.
+    """Add ``before``, the offset that ``offset`` replaces, to the bits to set. NONE means that the key is new.
 
     If offsets do not ascend, discard all marks.
     """
@@ -90,7 +90,7 @@ cdef inline bint is_marked(const Marks* marks, int64_t offset) noexcept nogil:
 
 
 cdef int64_t observe_all(Table* table, Marks* marks, const Keys* keys, int64_t count) noexcept nogil:
-    """Return the number of processed records, or OUTSIDE if a key is not inside the arena."""
+    """Return the number of processed records; OUTSIDE if a key is not inside the arena."""
     cdef Block[2] blocks
     cdef int64_t row = 0, turn = 0, refused = NONE
     blocks[0].count = blocks[1].count = 0
@@ -110,7 +110,10 @@ cdef int64_t observe_all(Table* table, Marks* marks, const Keys* keys, int64_t c
 
 
 cdef int64_t observe_block(Table* table, Marks* marks, const Keys* keys, const Block* block) noexcept nogil:
-    """Store the offsets of a block. Return the row of the first record for which the table is full, or NONE."""
+    """Store the offsets of a block.
+
+    Return the row of the first record for which the table has no slot; NONE if all are stored.
+    """
     cdef int64_t i, offset, before
     cdef uint64_t* slot
     mark(marks)
@@ -138,7 +141,7 @@ cdef int64_t judge_all(
 ) noexcept nogil:
     """Write the verdicts of [row, count) while there is room for the kept hashes.
 
-    Return the first row without a verdict, or OUTSIDE if a key is not inside the arena.
+    Return the first row without a verdict; OUTSIDE if a key is not inside the arena.
     """
     cdef Block[2] blocks
     cdef int64_t turn = 0
@@ -168,7 +171,7 @@ cdef void judge_block(
     uint8_t* verdicts,
     Kept* kept,
 ) noexcept nogil:
-    """Write the verdicts of a block. The caller ensures room for the kept hashes."""
+    """Write the verdicts of a block. The caller must ensure room for the kept hashes."""
     cdef int64_t i, row
     cdef const uint64_t* slot
     for i in range(block.count):
@@ -195,7 +198,7 @@ cdef inline uint32_t rest_of(uint64_t a, int bits) noexcept nogil:
 
 
 cdef void sum_up(const uint64_t* hashes, int64_t count, int bits, uint32_t* starts, uint32_t* rests) noexcept nogil:
-    """Sort the hashes by bucket. ``starts`` has one entry more than there are buckets, all 0 at first."""
+    """Sort the hashes by bucket. ``starts`` must have one element more than there are buckets, and all must be 0."""
     cdef int64_t i
     cdef uint64_t bucket
     for i in range(count):
@@ -211,7 +214,7 @@ cdef void sum_up(const uint64_t* hashes, int64_t count, int bits, uint32_t* star
 cdef bint holds_any(
     const Table* table, const uint32_t* starts, const uint32_t* rests, int bits, uint32_t count
 ) noexcept nogil:
-    """Return True if the section may hold a key of the table, or if its starts are not in order."""
+    """Return True if the section may contain a key of the table, or if its bucket starts are not in order."""
     cdef uint64_t index, bucket
     cdef uint32_t i, rest, end
     cdef const uint64_t* slot
@@ -287,7 +290,7 @@ cdef class CompiledKeyMap:
         cdef const int32_t* value_size = <const int32_t*>start_of(sizes)
         if len(verdicts) < count:
             raise ValueError(f"there is room for {len(verdicts)} verdicts, {count} are needed")
-        view = memoryview(verdicts)  # prevents a resize meanwhile
+        view = memoryview(verdicts)  # prevents a resize during this call
         while True:
             with nogil:
                 next_row = judge_all(
@@ -342,5 +345,5 @@ cdef class CompiledKeyMap:
 
 
 def choose_lanes(int allowed):
-    """Choose the vectors that the hash may use, for tests: 0 for none, 1 for AVX2, 2 for AVX-512."""
+    """Choose the vector instructions that the hash may use, for tests: 0 for none, 1 for AVX2, 2 for AVX-512."""
     lanes_choose(allowed)

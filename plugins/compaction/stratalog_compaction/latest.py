@@ -1,8 +1,8 @@
-"""Cleanup policies that keep, for each key, the record with the greatest timestamp or the greatest number in a header.
+"""Cleanup policies that keep the record with the greatest timestamp, or number in a header, of each key.
 
 Offsets are the order in which a broker received the records, not the order in which the records were created. With
-several writers, or a writer that sends a record twice, the last record of a key may be an old one. KIP-280 describes
-this need.
+several writers, or a writer that sends a record twice, the last record of a key may be an old record. KIP-280 describes
+this problem.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ _OLDEST: Final = -(1 << 63)
 
 
 class LatestByTimestampPolicy(CompactPolicy):
-    """Policy ``latest_by_timestamp``. It compacts segments under the same conditions as ``compact``."""
+    """Policy ``latest_by_timestamp``.
+
+    The policy compacts segments under the same conditions as the policy ``compact``.
+    """
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return the plan that the policy ``compact`` would return.
 
         Raises:
-            ConfigError: ``cleanup.policy`` also names another policy that keeps one record per key. Each of the two
+            ConfigError: ``cleanup.policy`` names a second policy that keeps one record of each key. Each of the two
                 policies would drop records that the other policy keeps.
         """
         rivals = [name for name in config.cleanup_policy if name in _ONE_OF]
@@ -43,7 +46,10 @@ class LatestByTimestampPolicy(CompactPolicy):
         return super().plan(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that keeps the record with the greatest timestamp of each key; of equal ones, the latest."""
+        """Return a filter that keeps the record with the greatest timestamp of each key.
+
+        If timestamps are equal, it keeps the latest record.
+        """
         return GreatestWins(job, self._chance.randbytes(SECRET_BYTES))
 
 
@@ -51,7 +57,10 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
     """Policy ``latest_by_header``. A record without a valid number in the header counts as the oldest."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that keeps, of each key, the record with the greatest number in ``latest_by_header.name``."""
+        """Return a filter that keeps the record of each key with the greatest number in a header.
+
+        The setting ``latest_by_header.name`` is the name of the header.
+        """
         settings = job.config.sections.get(BY_HEADER)
         section = settings if isinstance(settings, HeaderSection) else HeaderSection()
         return GreatestHeaderWins(job, self._chance.randbytes(SECRET_BYTES), section)
@@ -60,9 +69,10 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
 class GreatestWins(RecordFilter):
     """Filter that drops a record if its key has a greater version in the map. It drops records without a key.
 
-    A version is the timestamp and the offset of a record: of equal timestamps, the later record is greater. ``observe``
-    stores the greatest version of each key in the dirty range. ``judge``, which starts at the oldest record, stores a
-    greater version if it finds one. A dirty record is therefore dropped if an earlier record has a greater version.
+    A version consists of the timestamp and the offset of a record. If two timestamps are equal, the version with the
+    later offset is greater. ``observe`` stores the greatest version of each key in the dirty range. ``judge`` starts at
+    the oldest record, and stores each greater version. A dirty record is therefore dropped if an earlier record has a
+    greater version.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.TIMESTAMP
@@ -74,7 +84,7 @@ class GreatestWins(RecordFilter):
         self._map = open_version_map(slots, min(max(self._usable, 1), slots - 1), secret)
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the greatest version of each key. Return the number of records processed: fewer if the map is full."""
+        """Store the greatest version of each key. Return the number of processed records; fewer if the map is full."""
         return self._map.observe(records, self._numbers(records))
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
@@ -89,12 +99,12 @@ class GreatestWins(RecordFilter):
 
     @property
     def load(self) -> float:
-        """Number of keys in the map, divided by the number that the memory allows; 1.0 if it allows none."""
+        """Number of keys in the map, divided by the maximum number for this memory; 1.0 if the maximum is 0."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 class GreatestHeaderWins(GreatestWins):
-    """GreatestWins with the number in a header as the version, instead of the timestamp."""
+    """Variant of GreatestWins. Versions contain the number in a header instead of the timestamp."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.HEADERS
 

@@ -1,7 +1,7 @@
-"""Cleanup policy ``ttl``: delete single records after a time, or at the time in a header.
+"""Cleanup policy ``ttl``: delete single records at a certain age, or at the time in a header.
 
-Retention deletes whole segments from the oldest on, so one young record keeps its segment and all later segments. This
-policy also removes expired records from the segments that are kept.
+Retention deletes only whole segments, from the oldest on. One young record therefore keeps its segment and all later
+segments. This policy removes expired records from these segments, too.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ _LONGEST_KIND: Final = 64
 
 
 class TtlPolicy(CleanupPolicy):
-    """Policy ``ttl``, alone or with other policies. It rewrites segments under the same conditions as ``compact``.
+    """Policy ``ttl``, alone or with other policies.
 
-    Segments whose records are all older than ``ttl.ms`` are deleted as a whole, from the oldest on, as with
-    retention.ms.
+    It rewrites segments under the same conditions as the policy ``compact``.
+
+    If all records of a segment are older than ``ttl.ms``, the whole segment is deleted. Like with retention.ms,
+    deletion starts at the oldest segment.
     """
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return a plan that deletes the oldest segments that are below the log start or older than ``ttl.ms``.
 
-        A segment is older if all its records are. The other segments are rewritten as with the policy ``compact``.
+        A segment is older than ``ttl.ms`` if all its records are. The other segments are rewritten under the same
+        conditions as with the policy ``compact``.
         """
         section = section_of(config)
         rules = (below_log_start(log), too_old(section.after_ms, now_ms, "ttl.ms"))
@@ -56,13 +59,13 @@ class TtlPolicy(CleanupPolicy):
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that drops the records that are expired at ``now_ms`` of the job."""
+        """Return a filter that drops the records that have expired at ``now_ms`` of the job."""
         section = section_of(job.config)
         return HeaderExpiry(job, section) if section.header else Expiry(job, section)
 
 
 def section_of(config: TopicConfig) -> TtlSection:
-    """Return the ``ttl.*`` settings of a topic, or their defaults if the topic sets none."""
+    """Return the ``ttl.*`` settings of a topic. If the topic sets none, return their defaults."""
     section = config.sections.get(NAME)
     return section if isinstance(section, TtlSection) else TtlSection()
 
@@ -97,11 +100,11 @@ class Expiry(RecordFilter):
 
     @property
     def _last_ms(self) -> int:
-        """Timestamp (ms) below which records are dropped; 0 drops none."""
+        """Records with a timestamp (ms) below this value are dropped; 0 drops no records."""
         return 0 if self._section.after_ms == OFF else self._now_ms - self._section.after_ms
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return one digest section at the ``end`` of a segment, and none before."""
+        """Return one digest section at the ``end`` of a segment. Before the end, return none."""
         if not end:
             return ()
         section = _DIGEST.pack(self._oldest_ms, self._soonest_ms)
@@ -109,7 +112,7 @@ class Expiry(RecordFilter):
         return (section,)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if no kept record of the segment is expired at the job's ``now_ms``; False if in doubt."""
+        """Return True if no kept record of the segment can have expired at the job's ``now_ms``; otherwise False."""
         if len(section) != _DIGEST.size:
             return False
         oldest_ms, soonest_ms = _DIGEST.unpack(section)
@@ -117,12 +120,15 @@ class Expiry(RecordFilter):
 
 
 class HeaderExpiry(Expiry):
-    """Filter that drops records older than ``ttl.ms``, or past the time in a header. It ignores an invalid header."""
+    """Filter that drops records older than ``ttl.ms``, or whose header has a passed time.
+
+    It ignores invalid headers.
+    """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP if it is older than ``ttl.ms``, or past the time in its header."""
+        """Write one verdict per record: DROP if it is older than ``ttl.ms``, or if its header has a passed time."""
         super().judge(records, verdicts)
         expiries = header_numbers(records, self._section.header, self._section.encoding, _NEVER_MS)
         for row, expiry_ms in enumerate(expiries):

@@ -1,7 +1,8 @@
-"""Map from each key to its greatest version, in bounded memory: 32 bytes per slot, independent of the keys' lengths.
+"""Map from each key to its greatest version, in bounded memory. A slot has 32 bytes, whatever the length of its key.
 
-A version is a number and an offset: of two versions with equal numbers, the version with the later offset is greater.
-The map stores a keyed 128-bit hash of each key, as in ``keymap``. ``versions_c`` is the compiled form.
+A version consists of a number and an offset. If the numbers of two versions are equal, the version with the later
+offset is greater. Like ``keymap``, the map stores a keyed 128-bit hash of each key. ``versions_c`` is the compiled
+version of this module.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class VersionMap:
         return records.count
 
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP if it has no key, or a version below the version in the map for its key.
+        """Write one verdict per record: DROP if it has no key, or if the map has a greater version of its key.
 
-        A tombstone that is not dropped gets DROP_AT_HORIZON. A record's version replaces a lower version in the map. A
-        key that is not in the map is not added.
+        A tombstone that is not dropped gets DROP_AT_HORIZON. A record's version replaces a lower version in the map.
+        Keys that are not in the map are not added.
         """
         rows = zip(records.keys(), numbers, records.offset, records.value_size, strict=True)
         verdicts[: records.count] = bytes(self._verdict(*row) for row in rows)
@@ -90,7 +91,7 @@ class VersionMap:
         return True
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the index of the key's slot, or of a free slot, in ``_hashes``, and the two words of its hash."""
+        """Return the index in ``_hashes`` of the key's slot or of a free slot, and the two words of the key's hash."""
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         hashes, slot = self._hashes, high % self._slots

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Map from each key to its greatest version, compiled; ``versions`` documents each method."""
+"""Compiled version of ``versions``, which documents each method."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -36,7 +36,7 @@ cdef uint8_t DROP_AT_HORIZON = Verdict.DROP_AT_HORIZON.value
 
 
 cdef inline bint is_below(const uint64_t* slot, int64_t number, int64_t offset) noexcept nogil:
-    """Return True if the version in a slot is less than the given one."""
+    """Return True if the version in a slot is less than the version of ``number`` and ``offset``."""
     return <int64_t>slot[2] < number or (<int64_t>slot[2] == number and <int64_t>slot[3] < offset)
 
 
@@ -45,7 +45,7 @@ cdef inline void remember(uint64_t* slot, int64_t number, int64_t offset) noexce
 
 
 cdef int64_t take(Block* block, const Keys* keys, int64_t row, int64_t count) noexcept nogil:
-    """Fill a block with keys from ``row`` on. Return the next row, or OUTSIDE if a key is not inside the arena."""
+    """Fill a block with keys from ``row`` on. Return the next row; OUTSIDE if a key is not inside the arena."""
     block.count = 0
     while row < count and block.count < BLOCK:
         if keys.size[row] >= 0 and not add(block, keys, row):
@@ -55,7 +55,7 @@ cdef int64_t take(Block* block, const Keys* keys, int64_t row, int64_t count) no
 
 
 cdef int64_t observe_all(Table* table, const Keys* keys, const int64_t* number, int64_t count) noexcept nogil:
-    """Return the number of processed records, or OUTSIDE if a key is not inside the arena."""
+    """Return the number of processed records; OUTSIDE if a key is not inside the arena."""
     cdef Block[2] blocks
     cdef int64_t row = 0, turn = 0, refused
     blocks[0].count = blocks[1].count = 0
@@ -72,7 +72,10 @@ cdef int64_t observe_all(Table* table, const Keys* keys, const int64_t* number, 
 
 
 cdef int64_t observe_block(Table* table, const Keys* keys, const int64_t* number, const Block* block) noexcept nogil:
-    """Store the versions of a block. Return the row of the first record whose key a full table lacks, or NONE."""
+    """Store the versions of a block.
+
+    If the table is full, return the row of the first record whose key is not in it; else NONE.
+    """
     cdef int64_t i, row, before
     cdef uint64_t* slot
     for i in range(block.count):
