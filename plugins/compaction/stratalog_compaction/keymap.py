@@ -1,4 +1,4 @@
-"""Map from each key to its latest offset, in bounded memory. A slot has 24 bytes, whatever the length of its key.
+"""Map from each key to its latest offset, in bounded memory. A slot has 24 bytes for a key of any length.
 
 A slot contains a keyed 128-bit hash of the key, and an offset. Equal hashes count as equal keys. The secret of the hash
 is only in memory or in the log's own files, so an attacker cannot create keys that collide. ``keymap_c`` is the

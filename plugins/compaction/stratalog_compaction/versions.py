@@ -1,4 +1,4 @@
-"""Map from each key to its greatest version, in bounded memory. A slot has 32 bytes, whatever the length of its key.
+"""Map from each key to its greatest version, in bounded memory. A slot has 32 bytes for a key of any length.
 
 A version consists of a number and an offset. If the numbers of two versions are equal, the version with the later
 offset is greater. Like ``keymap``, the map stores a keyed 128-bit hash of each key. ``versions_c`` is the compiled

@@ -74,7 +74,7 @@ cdef int64_t observe_all(Table* table, const Keys* keys, const int64_t* number, 
 cdef int64_t observe_block(Table* table, const Keys* keys, const int64_t* number, const Block* block) noexcept nogil:
     """Store the versions of a block.
 
-    If the table is full, return the row of the first record whose key is not in it; else NONE.
+    If the table is full, return the row of the first record whose key is not in it; otherwise NONE.
     """
     cdef int64_t i, row, before
     cdef uint64_t* slot

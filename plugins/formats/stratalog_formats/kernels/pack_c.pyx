@@ -352,9 +352,9 @@ def pack_batches(data, batches, bounds, int32_t partition, allocate, fields):
     records, or if the records could need more than 2 GiB.
 
     Args:
-        data: arena, as for ``decode_batches``.
-        batches: headers of the batches, as for ``decode_batches``.
-        bounds: positions of the records, as for ``decode_batches``.
+        data: the arena; see ``decode_batches``.
+        batches: headers of the batches; see ``decode_batches``.
+        bounds: positions of the records; see ``decode_batches``.
         partition: value of the column ``partition`` in each row.
         allocate: pyarrow's ``allocate_buffer``.
         fields: the fields to decode; offsets are always decoded. Other fields get no buffers.

@@ -70,7 +70,7 @@ class SecuritySection(Section):
         100,
         at_least=0,
         at_most=60_000,
-        doc="Time between a failed authentication and the end of its connection.",
+        doc="Delay between a failed authentication and the close of the connection.",
     )
     jwks_url: str = key(
         "sasl.oauthbearer.jwks.endpoint.url",
@@ -80,10 +80,12 @@ class SecuritySection(Section):
     expected_audience: tuple[str, ...] = key(
         "sasl.oauthbearer.expected.audience",
         (),
-        doc="Accepted audiences: a token must have one of them. Empty accepts all.",
+        doc="Accepted audiences: a token must have one of them. If the setting is empty, all audiences are accepted.",
     )
     expected_issuer: str = key(
-        "sasl.oauthbearer.expected.issuer", "", doc="Issuer that a token must have; empty accepts all."
+        "sasl.oauthbearer.expected.issuer",
+        "",
+        doc="Issuer that a token must have. If it is empty, all issuers are accepted.",
     )
     subject_claim: str = key("sasl.oauthbearer.sub.claim.name", "sub", doc="Claim of a token that names the principal.")
     clock_skew_s: int = key(
@@ -142,7 +144,7 @@ class SecuritySection(Section):
         "max.connections",
         2000,
         at_least=1,
-        doc="Maximum number of connections; further ones are closed at once. "
+        doc="Maximum number of connections. Further connections are closed immediately. "
         "If the process may open fewer files, the maximum is lower, and a warning is logged.",
     )
     connections_per_ip: int = key(
@@ -150,15 +152,17 @@ class SecuritySection(Section):
         _INT_MAX,
         at_least=0,
         at_most=_INT_MAX,
-        doc="Maximum number of connections of one IP address; further ones are closed at once.",
+        doc="Maximum number of connections of one IP address. Further connections are closed immediately.",
     )
     connections_per_ip_overrides: tuple[str, ...] = key(
-        "max.connections.per.ip.overrides", (), doc="Other maxima for some IP addresses, each ADDRESS:NUMBER."
+        "max.connections.per.ip.overrides",
+        (),
+        doc="Maximum number of connections for single IP addresses, each ADDRESS:NUMBER.",
     )
     connection_rate: int = key(
         "max.connection.creation.rate",
         _INT_MAX,
         at_least=1,
         at_most=_INT_MAX,
-        doc="Maximum number of new connections in a second; further ones wait.",
+        doc="Maximum number of new connections in a second. Further connections wait.",
     )

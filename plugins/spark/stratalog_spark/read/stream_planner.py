@@ -152,10 +152,10 @@ class Planner:
     def _begin_offsets(self, start: Offsets, ends: Offsets) -> Numbers:
         """Return the offset at which the query continues in each partition.
 
-        A new partition starts at its first record. So does a partition of a topic that was deleted and created again. A
-        truncated partition continues at its end. A partition is truncated if its log end offset is below the position
-        of the query. If only the bound of readers is below the position, nothing is lost: the bound may temporarily be
-        low after the writer has restarted.
+        New partitions start at their first record, and so do the partitions of a topic that was deleted and created
+        again. A truncated partition continues at its end. A partition is truncated if its log end offset is below the
+        position of the query. If only the bound of readers is below the position, nothing is lost: the bound may
+        temporarily be low after the writer has restarted.
 
         If ``failOnDataLoss`` is true, raise UnknownTopicError or OffsetOutOfRangeError for a topic that was created
         again, a truncated partition, or a missing partition.
