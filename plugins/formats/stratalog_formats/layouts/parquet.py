@@ -144,7 +144,7 @@ class ParquetLayout(WholeLayout):
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Check both footers of the object: stratalog's footer, and Parquet's footer.
 
-        Only other programs read the latter.
+        Only other programs read Parquet's footer.
 
         Raises:
             CorruptObjectError: stratalog's footer differs from the manifest entry ``segment``, Parquet's footer differs

@@ -82,10 +82,9 @@ class MessageFormat(RecordFormat):
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the difference between the offset of a message in a wrapper and the message's offset field.
+        """Return the number to add to the offset field of each message in a wrapper, to get the message's offset.
 
-        The difference is the same for all messages of a wrapper. ``last_field`` is the offset field of the last
-        message.
+        ``last_field`` is the offset field of the last message in the wrapper.
 
         Raises:
             CorruptBatchError: ``last_field`` contradicts the offset of the wrapper.
@@ -163,8 +162,7 @@ class MessageFormat(RecordFormat):
     def _decompress_wrapper(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
         """Return the decompressed message set of a wrapper.
 
-        Raise CorruptBatchError if the wrapper has no value or uses zstd. Also raises the errors of
-        ``decompress_records``.
+        Raise CorruptBatchError if it has no value or uses zstd. Raises the errors of ``decompress_records``, too.
         """
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)
@@ -287,14 +285,11 @@ class MessageFormat(RecordFormat):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-        """Set the offsets of the entries.
-
-        For magic 1, also set timestamp type and timestamp. ``leader_epoch`` is ignored.
+        """Set the offsets of the entries, and for magic 1 timestamp type and timestamp. ``leader_epoch`` is ignored.
 
         A wrapper gets the offset of its last message. If ``record_count`` of a wrapper is -1, its value after a scan,
-        ``assign`` decompresses the wrapper to find the number of its offsets. If the inner offsets are 0, 1, 2, ..., a
-        caller can avoid the decompression: set ``record_count`` to the number of messages in the wrapper before the
-        call.
+        ``assign`` decompresses the wrapper to find the number of its offsets. To avoid this, a caller can first set
+        ``record_count`` to the number of messages if the inner offsets are 0, 1, 2, ...
 
         Raises:
             CorruptBatchError: a wrapper was decompressed, and its contents are not valid.

@@ -29,7 +29,7 @@ class MessageFormatV1(MessageFormat):
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the difference between the offset of a message in a wrapper and the message's offset field.
+        """Return the number to add to the offset field of each message in a wrapper, to get the message's offset.
 
         Raise CorruptBatchError if the wrapper's offset is not 0, and is below ``last_field``.
         """

@@ -1,8 +1,8 @@
 """Server-side assignors of the consumer protocol (KIP-848): ``uniform`` and ``range``.
 
-``uniform`` has the guarantee of Kafka's assignor: the balance of two subscribers cannot be improved by a move of one
-partition from the one to the other. Unlike Kafka's assignor, ``uniform`` uses one algorithm for equal and for different
-subscriptions. It stops after 16 passes over all topics, even if the guarantee is not met.
+``uniform`` has the guarantee of Kafka's assignor: the balance of two subscribers cannot be improved if one partition is
+moved from one subscriber to the other. Unlike Kafka's assignor, ``uniform`` uses one algorithm for equal and for
+different subscriptions. It stops after 16 passes over all topics, even if the guarantee is not met.
 
 Source: apache/kafka UniformAssignor, RangeAssignor.
 """

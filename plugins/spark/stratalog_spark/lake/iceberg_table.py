@@ -1,6 +1,6 @@
 """Access to Iceberg tables with pyiceberg.
 
-Iceberg's connector for Spark is not used, because it is a jar, and its releases follow Spark's releases late.
+Iceberg's connector for Spark is not used, because it is a jar, and because it is released later than Spark.
 """
 
 from __future__ import annotations
