@@ -27,8 +27,8 @@ class JoinRequest:
     """A JoinGroup request.
 
     ``needs_id`` is True if the response to a client without a member id contains only an id, with which the client must
-    join again (KIP-394). ``can_skip_assignment`` is True if the version of the request supports responses that tell the
-    leader to skip the assignment (KIP-814).
+    join again (KIP-394). ``can_skip_assignment`` is True if the client supports responses after which the leader skips
+    the assignment (KIP-814).
     """
 
     group: str

@@ -170,7 +170,7 @@ class ClassicGroup:
     ) -> None:
         """Raise RefusedError unless a commit is allowed. Extend the session of the member that commits.
 
-        A member may commit with the current generation. While the group waits for the leader's assignment, it may
+        A member may commit with the current generation. While the group waits for the leader's assignment, a member may
         commit only as part of a transaction. If the group has no members, a client may commit with a negative
         generation.
 

@@ -94,8 +94,8 @@ class ConsumerGroup:
         patterns: topics that a regular expression matches, by expression.
         session_ends_ns: monotonic time at which a session ends, by member id.
         revoke_ends_ns: monotonic time until which a member must revoke partitions, by member id.
-        topics: the subscribed topics of the current epoch, by name. None from the load of the group until they are
-            computed.
+        topics: the subscribed topics of the current epoch, by name. None after the group was loaded, until the topics
+            are computed.
         topics_version: value of ``LogSource.topic_changes`` when ``topics`` was computed.
         resolved_ns: monotonic time at which all regular expressions in ``patterns`` were compared with the topics.
         stored_records: the stored records of the group.
