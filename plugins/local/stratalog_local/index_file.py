@@ -157,7 +157,7 @@ class MappedIndex(PooledFile, IndexFile):
         Raises:
             LogDirError: the file cannot be mapped.
         """
-        # in this order: a map that is read after the size is never shorter than the size
+        # without the lock: if entries were appended between the two reads, the map can be shorter than the size
         memory_map, size = self._map, self._size_bytes
         if memory_map is None or len(memory_map) < size:
             with self._change_lock:
