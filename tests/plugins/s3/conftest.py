@@ -21,6 +21,12 @@ from versitygw import Gateway, NoGatewayError, gateway
 OpenStore = Callable[..., ObjectStore]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests with the second S3 server as long."""
+    if isinstance(item, pytest.Function) and "server" in item.fixturenames:
+        item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture
 def open_store() -> Iterator[OpenStore]:
     """Yield a function that opens a store by its URI through the plugin's providers; close the stores at the end."""

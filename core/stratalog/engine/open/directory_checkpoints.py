@@ -102,6 +102,12 @@ class DirectoryCheckpoints:
         self._tiered_starts.pop(log.name, None)  # a truncated log may reach the earlier log start later
         return offsets
 
+    def check_in_service(self) -> None:
+        """Raise LogDirOfflineError if the directory is out of service."""
+        failure = self._failure()
+        if failure is not None:
+            raise LogDirOfflineError(f"the log directory is out of service: {failure.reason}", self._store.path())
+
     def forget(self, log: TopicPartition) -> None:
         """Remove the offsets of an earlier log of this name, durably. The directory has no log of this name.
 
@@ -109,8 +115,10 @@ class DirectoryCheckpoints:
         of the earlier log, and all records below the earlier log start would be dropped.
 
         Raises:
+            LogDirOfflineError: the directory is out of service, or an I/O error takes it out of service.
             StorageError: a file cannot be written; the offsets are not removed.
         """
+        self.check_in_service()
         stored = self.stored
         all_offsets = (stored.recovery_points, stored.log_starts, stored.high_watermarks, stored.dirty_starts)
         line = f"\n{log.topic} {log.partition} ".encode()
@@ -163,9 +171,7 @@ class DirectoryCheckpoints:
         logs of the directory are compacted from their start.
         """
         with self._lock:
-            failure = self._failure()
-            if failure is not None:
-                raise LogDirOfflineError(f"the log directory is out of service: {failure.reason}", self._store.path())
+            self.check_in_service()
             for name in names:
                 self.stored.dirty_starts.pop(name, None)
             self._written_contents.pop(CLEANER_FILE, None)

@@ -123,6 +123,12 @@ class OpenLogs:
             if directory.logs.get(log.name) is log:
                 directory.checkpoints.write_dirty_starts()
 
+    def check_in_service(self, names: Collection[TopicPartition]) -> None:
+        """Raise LogDirOfflineError if a directory that contains one of the logs is out of service."""
+        for directory in self.dirs:
+            if not directory.folders.keys().isdisjoint(names):
+                directory.checkpoints.check_in_service()
+
     def forget_dirty_starts(self, names: Collection[TopicPartition]) -> None:
         """Remove the cleaner's checkpoints of the directories that contain one of the logs, durably."""
         for directory in self.dirs:

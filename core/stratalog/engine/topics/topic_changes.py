@@ -180,12 +180,14 @@ class TopicChanges:
         logs = [self._open_logs.logs[log_name] for log_name in names if log_name in self._open_logs.logs]
         has_new_filter = self._has_new_filter(old_config, new_config)
         with contextlib.ExitStack() as undoing:
+            if has_new_filter:
+                self._open_logs.check_in_service(names)
+                self._recompact_tier(logs)
+                self._forget_compacted(names, logs)
             if leaves:
                 self._leave_tier(logs, undoing)
             if new_config.remote_storage_enable and not old_config.remote_storage_enable:
                 self._enter_tier(logs, entry.topic_id, new_config)
-            if has_new_filter:
-                self._forget_compacted(names, logs)
             self._topics.put(name, entry)
             undoing.pop_all()
         if leaves:
@@ -196,8 +198,9 @@ class TopicChanges:
             log.maintenance.configure(
                 new_config, log_components, self._opener.remote(log.name, entry.topic_id, new_config)
             )
-            if has_new_filter:
-                log.maintenance.recompact()
+        if has_new_filter:  # a round with the old policies may have stored its end in the meantime
+            with contextlib.suppress(LogDirError):  # the new settings are stored, and the directory reports its failure
+                self._forget_compacted(names, logs)
         if tiny_segments(new_config) != tiny_segments(old_config):
             self._report_tiny_segments(name, new_config)
         return self.info(name, names)
@@ -211,8 +214,7 @@ class TopicChanges:
         return bool(rewriters({name: self._host.policy(name) for name in new_policies}))
 
     def _forget_compacted(self, names: Collection[TopicPartition], logs: Iterable[Log]) -> None:
-        """Forget the compacted offsets of the logs, durably, so that a new policy compacts all segments."""
-        self._recompact_tier(logs)
+        """Forget the compacted offsets of the logs on local disk, durably, so that a new policy compacts all segments."""
         for log in logs:  # otherwise a checkpoint that is written now would contain the offsets again
             log.maintenance.recompact()
         self._open_logs.forget_dirty_starts(names)

@@ -13,6 +13,7 @@ import pytest
 
 from log_bed import LogBed, records
 from stratalog import Engine, Log, Record, open_engine, open_reader
+from stratalog.engine.topics.topic_changes import TopicChanges
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -235,6 +236,29 @@ def test_a_checkpoint_that_is_written_during_a_change_of_policy_contains_no_comp
 
         monkeypatch.setattr(TopicTable, "put", write_and_put)
         engine.alter_topic("orders", {"cleanup.policy": "compact"})
+    with open_engine(crashed) as engine:
+        assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
+
+
+def test_a_round_of_the_old_policy_that_ends_during_the_change_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, crashed = tmp_path / "data", tmp_path / "crashed"
+    with open_engine(data) as engine:
+        engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+        log = engine.log("orders", 0)
+        log.append([Record(key=b"k", value=b"v")] * 3)
+        log.roll()
+        put = TopicTable.put
+
+        def clean_and_put(topics: TopicTable, name: str, entry: TopicEntry) -> None:
+            engine.run_cleaner()
+            put(topics, name, entry)
+
+        monkeypatch.setattr(TopicTable, "put", clean_and_put)
+        monkeypatch.setattr(TopicChanges, "_has_new_filter", lambda *_: True)
+        engine.alter_topic("orders", {"retention.ms": 1})
+        shutil.copytree(data, crashed)
     with open_engine(crashed) as engine:
         assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
 
