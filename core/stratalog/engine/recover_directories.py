@@ -12,7 +12,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env.progress import Progress, ProgressSum
-from stratalog.errors import LogDirLockedError, StorageError
+from stratalog.errors import LogDirError, LogDirLockedError, StorageError
 from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
@@ -64,7 +64,8 @@ def recover_directories(directories: Sequence[Path], progress: Progress) -> list
     """
     listener = _Listener()
     with open_host(Settings()) as host:
-        names = {name for store in _log_directories(host, directories) for name in _folders(store)}
+        stores = _log_directories(host, directories, may_be_unavailable=True)
+        names = {name for store in stores for name in _folders(store)}
     with open_engine(list(directories), plugins=[listener], progress=progress) as engine:
         all_names = sorted({*engine.partitions(), *names})  # an unavailable directory's logs may be unknown to it
         results = {name: _offsets(engine, name) for name in all_names}
@@ -104,17 +105,26 @@ def plan_recovery(directories: Sequence[Path], progress: Progress) -> list[Recov
     return planned_logs
 
 
-def _log_directories(host: ComponentHost, directories: Sequence[Path]) -> Iterator[SegmentStore]:
+def _log_directories(
+    host: ComponentHost, directories: Sequence[Path], *, may_be_unavailable: bool = False
+) -> Iterator[SegmentStore]:
     """Yield the opened store of each directory, after a check of all directories.
 
     Raises:
-        LogDirError: a directory has no logs, or is in use (LogDirLockedError).
+        LogDirError: a directory has no logs, or is in use (LogDirLockedError); or, unless ``may_be_unavailable``, it is
+            not known if the directory is in use.
     """
     with ExitStack() as stack:
         stores = [stack.enter_context(host.segment_store(str(directory), read_only=True)) for directory in directories]
         for directory, store in zip(directories, stores, strict=True):
             check_log_directory(store)
-            if store.is_acquired_elsewhere():
+            try:
+                is_in_use = store.is_acquired_elsewhere()
+            except LogDirError:
+                if not may_be_unavailable:
+                    raise
+                is_in_use = False
+            if is_in_use:
                 error = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
                 raise error.advised("stop the engine or broker that uses the directory")
         yield from stores

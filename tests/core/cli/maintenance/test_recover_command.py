@@ -240,3 +240,16 @@ def test_the_logs_of_a_directory_that_cannot_be_opened_are_not_recovered(
     errors = {row["topic"]: row["error"] for row in rows}
     assert (code, [topic for topic, error in errors.items() if error]) == (1, ["other"])
     assert "meta.properties has version '99'" in str(errors["other"])
+
+
+def test_a_directory_whose_lock_file_cannot_be_opened_does_not_stop_the_recovery_of_others(
+    stratalog: Call, filled: Path, tmp_path: Path
+) -> None:
+    unavailable = tmp_path / "other"
+    with open_engine(unavailable) as engine:
+        engine.create_topic("other")
+    (unavailable / ".lock").unlink()
+    (unavailable / ".lock").mkdir()
+    code, rows, _ = stratalog("recover", filled, unavailable)
+    errors = {row["topic"]: row["error"] for row in rows}
+    assert (code, [topic for topic, error in errors.items() if error]) == (1, ["other"])
