@@ -184,10 +184,14 @@ def _advised(error: click.ClickException) -> click.ClickException:
 
     if not (isinstance(error, click.UsageError) and error.message.startswith("Got unexpected extra argument")):
         return error
-    extra = error.message.partition("(")[2].removesuffix(")").split()
+    extra = error.message.partition("(")[2].removesuffix(")")
     paths = [] if error.ctx is None else [item for item in error.ctx.command.params if isinstance(item.type, NamedPath)]
     has_option = any("--dir" in item.opts for item in paths)
-    if not has_option or any(isinstance(item, click.Argument) for item in paths) or not any(map(os.path.isdir, extra)):
+    if (
+        not has_option
+        or any(isinstance(item, click.Argument) for item in paths)
+        or not any(map(os.path.isdir, [extra, *extra.split()]))
+    ):
         return error
     return click.UsageError(f"{error.message}. Name a log directory by --dir DIRECTORY", error.ctx)
 

@@ -201,7 +201,7 @@ def unknown_topic(
     matches = difflib.get_close_matches(topic, topics, n=1, cutoff=_LEAST_SIMILARITY) or [
         name for name in topics if topic and (name.startswith(topic) or topic.startswith(name))
     ]
-    if matches:
+    if len(matches) == 1:
         return UnknownTopicError(f"{problem}: did you mean {matches[0]!r}?")
     more_topics = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
     return UnknownTopicError(f"{problem}: its topics are {', '.join(topics[:_NAMED])}{more_topics}")

@@ -297,12 +297,14 @@ def test_a_directory_as_an_argument_too_many_is_advised_to_be_an_option(
     assert "Name a log directory by --dir DIRECTORY" in refused(["consume", "orders", str(data)], capsys)
     assert "Name a log directory by --dir DIRECTORY" in refused(["topics", "list", str(data), "--json"], capsys)
     assert "Name a log directory" not in refused(["consume", "orders", "5"], capsys)
+    assert "Name a log directory" not in refused(["verify", str(data), str(data)], capsys)
+    Path("my data").mkdir()
+    assert "Name a log directory by --dir DIRECTORY" in refused(["consume", "orders", "my data"], capsys)
 
 
 @pytest.mark.parametrize("option", ["--verify", "--hlp", "--nothing-like-it"])
 def test_an_option_instead_of_a_command_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{option!r}" in refused(["--", option], capsys)
-    assert "--dir" not in refused(["verify", str(data), "more"], capsys)
 
 
 def test_a_topic_is_suggested_only_if_its_name_is_similar(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
