@@ -56,9 +56,8 @@ class KafkaTools:
         libraries = cache / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
         if not libraries.is_dir():
             _fetch_libraries(pom, libraries)
-        java_hash = hashlib.sha256(banner.encode()).hexdigest()[
-            :16
-        ]  # other versions of Java, or other jars, cannot use the archive
+        # other versions of Java, or other jars, cannot use the archive
+        java_hash = hashlib.sha256(banner.encode()).hexdigest()[:16]
         return cls(libraries, java, libraries / f"{java_hash}.jsa")
 
     def command(self, main: str, *arguments: str) -> list[str]:
