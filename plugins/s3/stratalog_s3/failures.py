@@ -119,7 +119,8 @@ def reply_of(error: BaseException) -> Reply | None:
 def convert_error(error: Exception, key: str, uri: str, secrets: SecretOptions) -> StorageError:
     """Return stratalog's error for a library's error. The caller raises it ``from secrets.safe_cause(error)``.
 
-    A StorageError is returned unchanged. The text names ``key``, or ``uri`` if ``key`` is empty.
+    A StorageError is returned unchanged. The error names ``key``. It names ``uri`` if ``key`` is empty, or if the
+    bucket does not exist.
     """
     if isinstance(error, StorageError):
         return error
@@ -130,7 +131,9 @@ def convert_error(error: Exception, key: str, uri: str, secrets: SecretOptions) 
             problem.retry_after_ms = retry_after_ms(error)
         return problem
     if isinstance(error, OSError) and error.errno in _FULL_ERRNOS:
-        return StoreError("the store is full", key).advised("free space on the disk of the store, then repeat the call")
+        return StoreError("the store is full", key or uri).advised(
+            "free space on the disk of the store, then repeat the call"
+        )
     kind = _kind_by_class(error)
     if type(error).__name__ in _NO_CREDENTIALS_ERRORS:
         return kind("no credentials were found", key or uri).advised(_WHERE_TO_SET_CREDENTIALS)
@@ -141,7 +144,7 @@ def convert_error(error: Exception, key: str, uri: str, secrets: SecretOptions) 
 def convert_reply(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
     """Return stratalog's error for an error response.
 
-    It is about ``key``, or if ``key`` is empty about the bucket ``uri``.
+    The error names ``key``. It names ``uri`` if ``key`` is empty, or if the bucket does not exist.
     """
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"

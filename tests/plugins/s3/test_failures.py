@@ -100,7 +100,7 @@ def test_errors_of_libraries_become_those_of_the_contract(error: Exception, kind
 
 
 def test_an_error_about_no_key_names_the_store() -> None:
-    for error in (client_error("AccessDenied", 403), TimeoutError()):
+    for error in (client_error("AccessDenied", 403), TimeoutError(), OSError(errno.ENOSPC, "full")):
         assert "s3://bucket/prefix" in str(convert_error(error, "", "s3://bucket/prefix", NO_SECRETS))
 
 
