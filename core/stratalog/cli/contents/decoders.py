@@ -140,7 +140,7 @@ class _Meaning:
         key: parsed key.
         value: parsed value; None for a tombstone.
         version: version of the value.
-        error: always "".
+        error: always "", because a decoded record has no error; ``_Plain`` has the same attribute.
     """
 
     kind: str

@@ -36,11 +36,14 @@ def erase(
 ) -> int:
     """Erase all records of a key from TOPIC, on local disk and in the tier. Other records keep their offsets.
 
-    The command rewrites every segment that contains such a record. It prints a proof: the rewritten segments with their
-    digests before and after, and the remnants, which are files and objects that can contain the key for a limited time.
-    Keep the output of --json for --check. The exit code is 1 if readers can still find the key, for example in a
-    damaged segment. In this case, run the command again. With --check, the exit code is 1 if a remnant still exists, or
-    if a segment contains the key.
+    The command rewrites every segment that contains such a record. It prints a proof: the rewritten segments with the
+    SHA-256 hashes of their batches, and the remnants, which are files and objects that may still contain the key. Keep
+    the output of --json for --check.
+
+    The exit code is 1 if the erasure ended early, or if readers may still find the key, for example in a damaged
+    segment. Repair damaged segments with `stratalog verify --repair`, then run the command again. With --check, the
+    exit code is 1 if a remnant still exists, if a segment is damaged, or if a segment has a record of the key from
+    before the erasure.
     """
     key_bytes = _bytes_of(key, is_hex=is_hex)
     if proof is not None:

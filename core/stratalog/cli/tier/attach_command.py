@@ -33,9 +33,10 @@ _COLUMNS: Final[Columns[AttachedLog]] = {
 def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topics: tuple[str, ...]) -> int:
     """Take over every topic in the tier at URI into empty log directories. Missing directories are created.
 
-    Each log continues after its last record in the tier. A new leader epoch fences the engine that wrote the log.
-    Records that this engine had not offloaded are lost. `lost_offsets` is the number of lost offsets below the high
-    watermark in the tier. Run the command again if it was interrupted.
+    Each log continues after its last record in the tier. A new leader epoch fences the previous engine. Records that
+    the previous engine had not offloaded are lost. `lost_offsets` is the distance from the end offset of the records in
+    the tier to the high watermark that the tier recorded. Later records that were lost are not counted. If the command
+    was interrupted, run it again.
     """
     check_named(directories, place.settings())
     place.check_logs()

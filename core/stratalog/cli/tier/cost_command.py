@@ -63,11 +63,11 @@ def show_cost(
     """Estimate a topic's cost for a month, or compute a tier's cost.
 
     Without URI, the command estimates the cost on S3 from the topic's settings. With URI, it reads the whole manifest
-    of each log. `writes` is then the number of requests that uploaded the segments, computed from the sizes of the
-    objects. `request cost` is paid once. `storage cost` is for one month.
+    of each log. `writes` is the number of requests that uploaded and committed the segments, computed from the sizes of
+    the objects. `request_cost` is the cost of these requests, which is paid once. `storage_cost` is for one month.
 
     A tier to which nothing is written costs no requests. The cost of reading records is not included. The exit code is
-    1 if segments are so small that requests cost much more than storage.
+    1 if segments are so small that requests cost much more than storage, or if a log cannot be read.
     """
     if (uri is None) == (write_rate is None):
         raise click.UsageError("give the URI of a tier, or --write-rate BYTES for an estimate")
