@@ -224,10 +224,10 @@ class Watch:
         self._unsubscribe = log.subscribe(self._wake_at_change)
 
     def add(self, event: threading.Event, bounds: LogOffsets) -> bool:
-        """Register ``event`` to be set at the next change of the log's bounds. Call ``leave`` after the wait.
+        """Register ``event`` to be set at the next change of the log's bounds. Return True if the caller may wait.
 
-        Return False if the caller must not wait, because the bounds of the log differ from ``bounds``, or the watch is
-        closed. Raise StorageError if the bounds cannot be read.
+        Return False if the bounds already differ from ``bounds``, or if the watch is closed. Raise StorageError if the
+        bounds cannot be read. Call ``leave`` in all cases, even after False or an error.
         """
         with self._lock:
             if self._closed:

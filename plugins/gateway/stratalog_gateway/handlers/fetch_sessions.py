@@ -53,12 +53,13 @@ class _Session:
     epoch: int = 1
 
     def update(self, request: FetchRequest, now_ns: int) -> None:
-        """Check a request and raise the session's epoch.
+        """Check a request, and increase the session's epoch by one. The epoch after the largest one is 1.
 
-        Add the partitions of the request, and remove its forgotten partitions.
+        Add the partitions of the request to the session, and remove the partitions that the request lists as forgotten.
 
         Raises:
-            RefusedError: the request is not the next one of the session.
+            RefusedError: the request's session epoch is not the expected one, or the request uses topic ids and the
+                session does not, or the reverse.
         """
         if request.session_epoch != self.epoch:
             raise RefusedError(Code.INVALID_FETCH_SESSION_EPOCH)
@@ -106,8 +107,8 @@ class FetchSessions:
         A request that opens or ends a session also ends the session whose id it has.
 
         Raises:
-            RefusedError: the session does not exist or has no room for more partitions, or the request is not
-                the next one of the session.
+            RefusedError: the session does not exist, there is no room for the partitions of the request, or
+                ``_Session.update`` refuses the request.
         """
         if request.session_epoch == _ENDS and not request.session_id:  # all requests of clients without sessions
             return request.partitions

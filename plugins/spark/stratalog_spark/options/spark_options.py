@@ -65,10 +65,10 @@ _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, 
 
 
 def _merge_catalog(options: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
-    """Return the options of a query and of its catalog, merged, and the name of the catalog; "" without a catalog.
+    """Return two values: the merged options of a query and of its catalog, and the catalog's name ("" if none).
 
-    Options of the query override options of the catalog. An option of the catalog is left out if it is not in
-    ``suited`` and is valid only for other kinds of queries.
+    Options of the query override options of the catalog. Options of the catalog that are valid only for other kinds of
+    queries, and are not in ``suited``, are ignored. Unknown names are kept.
     """
     catalog_names = {name[len(CATALOG_PREFIX) :]: name for name in options if name.lower().startswith(CATALOG_PREFIX)}
     merged = {name: value for name, value in options.items() if name not in catalog_names.values()}
