@@ -271,8 +271,8 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             TransactionAbortedError: a record could not be appended. Call ``abort_transaction``.
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an abort failed after it
-                was prepared: then repeat the abort.
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an earlier abort failed
+                after it was prepared. In the last case, call ``abort_transaction`` again.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
@@ -287,8 +287,8 @@ class Producer(CheckedArguments, Closeable):
         """Abort the transaction. Records that are still queued are not sent; their futures get TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or a commit failed after it
-                was prepared: then repeat the commit.
+            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an earlier commit failed
+                after it was prepared. In the last case, call ``commit_transaction`` again.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConfigError: called from a future's callback.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.

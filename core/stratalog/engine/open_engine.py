@@ -38,7 +38,7 @@ def open_engine(
     attach: bool | Collection[str] = False,
     progress: Progress | None = None,
 ) -> Engine:
-    """Open log directories for reading and writing: of an engine, of a stopped Kafka broker, or new directories.
+    """Open new log directories, or log directories of an engine or a stopped Kafka broker, for reading and writing.
 
     Every log is loaded. If the last writer did not stop cleanly, the logs are recovered. In a forked child process,
     each use of the engine raises ClosedError, and ``close`` does nothing.

@@ -181,7 +181,7 @@ class LogMaintenance:
             self.cleaning.resume(dirty_start, self._state.log_end)
 
     def note_cleaned(self, end: int, generation: int) -> None:
-        """Record that everything below ``end`` is compacted, if ``cleaning.generation`` still is ``generation``."""
+        """Record that all offsets below ``end`` are compacted, if ``cleaning.generation`` is still ``generation``."""
         with self._state.lock:
             self.cleaning.note_cleaned(end, generation)
 
@@ -265,7 +265,7 @@ class LogMaintenance:
         return remote.is_settled
 
     def refresh_remote(self) -> None:
-        """Publish the tier's last read contents to readers, and store them in the tier note on local disk.
+        """Publish the state of the tier that was read last, and store it in the tier note, a small local file.
 
         Raises the same errors as ``TierLink.save_note``.
         """

@@ -112,13 +112,14 @@ class ProducerHistory:
 class ProducerState:
     """State of all producers of a log below ``end_offset``. Not thread-safe: the caller holds the log's lock.
 
-    An append first changes a ``draft``: its batches are checked in order, each against the state after the batches
-    before it. After the bytes are written, ``adopt`` replaces the state by the draft.
+    An append checks its batches in order, in a copy of the state (a ``draft``), which each batch updates. After the
+    bytes are written, ``adopt`` replaces the state by the draft.
 
     Attributes:
         producers: all known producers, by their ids.
         end_offset: exclusive end offset of the batches that the state includes.
-        open_transactions: producer id of each open transaction, by the transaction's first offset, ascending.
+        open_transactions: maps the first offset of each open transaction to its producer id, in ascending order of the
+            offsets.
     """
 
     def __init__(self) -> None:

@@ -172,7 +172,7 @@ class Appender:
             self._begins_at(self._first_timestamp_ms)
 
     def append(self, batches: PreparedBatches, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
-        """Write batches that have their offsets: either all, or none.
+        """Write batches whose offsets are already assigned: either all, or none.
 
         A full offset or time index gets no further entry; a search then reads more of the log.
 

@@ -163,9 +163,9 @@ class Segment(KeepsReadPosition):
         return self.file.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index: from its file or, if the file does not fit the log, rebuilt in memory.
+        """Return the entries of an index: from its file, or rebuilt if the file does not match the ``.log`` file.
 
-        A transaction index is not rebuilt here: its entries are then empty.
+        The rebuilt entries stay in memory. A transaction index is not rebuilt here: its entries are then empty.
 
         Raises:
             SegmentGoneError: the segment is closed.

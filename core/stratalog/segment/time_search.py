@@ -137,7 +137,8 @@ def _late_record(
 def _time_floor(segment: ReadableSegment, timestamp_ms: int, components: Components) -> TimestampOffset | None:
     """Return the last time index entry with a timestamp below ``timestamp_ms``; None if there is none.
 
-    An entry with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
+    If the time index is damaged, or the offset of the entry is outside of the segment, the result is None. An entry
+    with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
     """
     try:
         entries = segment.index_entries(IndexRole.TIME)

@@ -75,9 +75,9 @@ class RecordFormat(ABC):
         not match. If it is False, CRCs are not checked.
 
         Bad bytes never raise an error. ``table.stop`` is the reason why the scan stopped. ``table.stop_position`` is
-        the position where it stopped. ``table.reason`` describes the damage there, "" if there is none. If 1 to 16
-        bytes remain, they are a partial entry. Batches follow each other without a gap, from ``start`` to
-        ``table.stop_position``; the engine refuses other results.
+        the position where it stopped. ``table.reason`` describes the damage at this position; it is "" if the bytes are
+        not damaged. If 1 to 16 bytes remain, they are a partial entry. Batches follow each other without a gap, from
+        ``start`` to ``table.stop_position``; if they do not, the engine raises PluginError.
         """
 
     @abstractmethod

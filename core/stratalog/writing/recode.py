@@ -179,12 +179,13 @@ def recode_part(target: RewriteTarget, span: tuple[int, int], *, recompress: boo
 
 @dataclass(slots=True)
 class _Recoding:
-    """Conversion of batches to magic 2, and, if a codec is given, to this codec.
+    """Conversion of batches of magic 0 and 1 to magic 2, and of batches of magic 2 to another codec.
 
     Attributes:
         components: components of the log.
         encoder: encoder for batches of magic 0 and 1.
-        codec: codec for batches of magic 2 (None for no compression), and its level; None to leave them unchanged.
+        codec: None to leave batches of magic 2 unchanged; otherwise a pair of the codec (None for no compression) and
+            its level.
         records: number of records in all tables with which ``recode_table`` was called.
     """
 

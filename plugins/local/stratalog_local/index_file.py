@@ -130,7 +130,7 @@ class MappedIndex(PooledFile, IndexFile):
         return self._size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Append entries through the map. The file and the map grow first if the entries do not fit.
+        """Append entries to the memory-mapped index file. The file and the map grow first if the entries do not fit.
 
         Raises:
             PluginError: the file would exceed ``max_bytes``. Nothing is written.

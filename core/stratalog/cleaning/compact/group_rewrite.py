@@ -71,7 +71,10 @@ class GroupRewrite(Generic[S]):
     _buffered_bytes: int = 0
 
     def run(self, group: Sequence[S]) -> None:
-        """Replace a group by one segment. A group of one segment that loses nothing stays as it is."""
+        """Merge a group of consecutive segments into one compacted segment.
+
+        If the group is one segment, and no record is dropped, the segment stays as it is.
+        """
         if len(group) > 1 or self._skip_unchanged(group[0]) is None:
             self._publish(self._copy_group(group), group)
         self.work.stats.segments_before += len(group)

@@ -1,7 +1,8 @@
-"""Digest files, one beside each compacted segment. With its digest, a later round can skip an unchanged segment.
+"""Digest files, one beside each compacted segment.
 
-The filters define the content of a digest. A digest is optional: if the file is missing, damaged, or describes an
-earlier version of the segment, the round reads the segment. docs/formats/digest.md describes the format.
+If the digest of a segment proves that no filter drops a record, a later compaction round skips the segment. The filters
+define the content of a digest. A digest is optional: if the file is missing, damaged, or describes an earlier version
+of the segment, the round reads the segment. docs/formats/digest.md describes the format.
 """
 
 from __future__ import annotations
@@ -60,9 +61,13 @@ class Digest:
 class SegmentDigests:
     """Digest files of the local segments of one log, for one compaction round. Not thread-safe.
 
+    A digest is a file beside a compacted segment. With it, a later round can skip the segment if no filter drops a
+    record of the segment.
+
     Args:
         log: the log.
-        writable: True if files may be written and removed. The constructor then removes files whose segment is gone.
+        writable: True if files may be written. The constructor then removes damaged and unfinished digest files, and
+            digest files whose segment does not exist or is active.
 
     Attributes:
         secret: secret with which filters hash keys: the secret in the existing files, or a new random one if there are
@@ -129,7 +134,7 @@ class SegmentDigests:
                 yield section.name, file.read(section.position, section.size_bytes)
 
     def begin(self, base_offset: int) -> DigestWriter | None:
-        """Begin the digest file of a segment; return None if no digest is to be written."""
+        """Begin the digest file of a segment. Return None if ``writable`` is False, or if the log had no segments."""
         if self._files is None or not self.writable:
             return None
         return DigestWriter(self._log, self._files, base_offset, self.secret)
@@ -201,7 +206,7 @@ def _name(base_offset: int) -> str:
 
 
 def _read(files: LogFiles, name: str) -> Digest | None:
-    """Return the digest in a file, or None if the file is not a digest, is damaged, or was deleted meanwhile."""
+    """Return the contents of a digest file; None if the file is damaged, is no digest file, or was deleted meanwhile."""
     try:
         with contextlib.closing(files.open_segment(name)) as file:
             return unpack_digest(file.read, file.size_bytes)
@@ -210,9 +215,9 @@ def _read(files: LogFiles, name: str) -> Digest | None:
 
 
 def unpack_digest(read: ReadBytes, size_bytes: int) -> Digest | None:
-    """Return the digest in a file, or None if the file is not a digest or is damaged.
+    """Return the contents of the digest file of a segment; None if the file is damaged or is no digest file.
 
-    Only the trailer and the directory of sections are read.
+    The contents of the sections are not read, only their directory and the trailer.
     """
     unpacked = _FORM.unpack(read, size_bytes)
     if unpacked is None:

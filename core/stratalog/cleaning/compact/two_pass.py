@@ -48,7 +48,7 @@ def run_passes(work: PartRewrite[S]) -> int:
 
 
 def observe(work: PartRewrite[S]) -> int:
-    """Run pass 1 alone: show the records to the filters. Return the exclusive end of the observed offsets.
+    """Run pass 1: show the records to the filters. Return the exclusive end of the offsets that the filters observed.
 
     The result is the end of the job, or a lower offset if a filter's memory is full. Raises the errors of
     ``run_passes``, and SegmentGoneError if a segment was deleted.
@@ -152,7 +152,7 @@ def _memory_error(work: PartRewrite[S]) -> PluginError:
 
 
 def rewrite(work: PartRewrite[S], end: int) -> None:
-    """Run pass 2 alone: rewrite the segments of the job that begin below ``end``, the result of ``observe``.
+    """Run pass 2: rewrite the segments that begin below the offset ``end``, which ``observe`` returned.
 
     Raises the errors of ``observe``.
     """

@@ -126,13 +126,16 @@ class Transaction:
 
     @contextlib.contextmanager
     def ending(self, *, commit: bool) -> Iterator[None]:
-        """Return a context manager that ends the transaction on exit. The block must send or drop the queued records.
+        """Return a context manager that commits the transaction (``commit`` True), or aborts it, after the block.
 
-        After an error other than ProducerFencedError, the transaction stays open, and the call can be repeated.
+        The block must send or drop the queued records. If the block or the end of the transaction raises an error, the
+        transaction stays open, and another call can end it, unless the producer is fenced.
 
         Raises:
-            InvalidTxnStateError: no transaction is open.
-            TransactionAbortedError: a record of the transaction to commit could not be appended.
+            InvalidTxnStateError: no transaction is open, another call is ending it, or its end has started with the
+                opposite outcome.
+            TransactionAbortedError: ``commit`` is True, and a record of the transaction could not be appended.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             StorageError: a log cannot be read or written; see ``TransactionCoordinator.end``.
         """
         with self._changed:

@@ -118,7 +118,7 @@ class OpenLogs:
         self.logs = {log_name: log for log_name, log in self.logs.items() if log_name != name}
 
     def write_dirty_starts(self, log: Log) -> None:
-        """Store the first dirty offsets of all logs in the directory of ``log`` durably."""
+        """Write the cleaner checkpoint of the directory that contains ``log``. The file is durable on return."""
         for directory in self.dirs:
             if directory.logs.get(log.name) is log:
                 directory.checkpoints.write_dirty_starts()

@@ -143,7 +143,7 @@ def retire_segment(state: LogState, segment: Segment, names: Collection[str] | N
 def delete_expired(state: LogState, *, all_now: bool = False) -> int:
     """Delete the ``.deleted`` files that are due, or all if ``all_now`` is True; return the number of deleted files.
 
-    A file is due ``file.delete.delay.ms`` after its segment was removed.
+    A file is due ``file.delete.delay.ms`` after it was renamed to ``.deleted``.
     """
     with state.lock:
         pending = state.writes.pending_deletes

@@ -205,9 +205,10 @@ def _add(state: LogState, new_segments: Sequence[BuiltSegment], mark: tuple[str,
 
 
 def _begin_round(state: LogState, pending: Pending) -> None:
-    """Store durably that a round begins. If that fails, remove the round from the file, or take the log out of service.
+    """Store durably, in the file of write rounds, that a numbered write begins.
 
-    If the round stayed in the file, it would count as written once later appends reach its end offset.
+    If the disk is full, or another resource is exhausted, remove the entry again. If the removal also fails, take the
+    log out of service. Without the removal, the write would count as written when later appends reach its end offset.
     """
     try:
         begin_round(state.files, pending)

@@ -56,7 +56,7 @@ class SwapPlan:
 def plan_swap(
     names: Sequence[str], next_offset: Callable[[str], int], first_end: Callable[[str], int] | None = None
 ) -> SwapPlan:
-    """Return the plan for the files of a log's folder. Change no file.
+    """Return the renames and deletions that complete or undo an interrupted replacement of segments. Change no file.
 
     Args:
         names: the names of all files.

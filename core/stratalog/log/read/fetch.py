@@ -108,11 +108,12 @@ def fetch(
     *,
     to_send: bool = False,
 ) -> Fetched:
-    """Return whole batches of one segment, from the requested offset up to the isolation's bound.
+    """Return whole batches of one segment, from ``offset`` up to the high watermark or the last stable offset.
 
-    ``LogReader.fetch`` documents the arguments. If ``to_send`` is True and the request is for more than 64 KiB, only
-    headers are read from a local segment, and the slice refers to the file, for ``sendfile``. A smaller range is read
-    into memory, because that costs less.
+    ``isolation`` selects the bound; with "log_end", the bound is the log end. ``LogReader.fetch`` documents all
+    arguments. If ``to_send`` is True and the request is for more than 64 KiB, only headers are read from a local
+    segment, and the slice refers to the file, for ``sendfile``. A smaller range is read into memory, because that costs
+    less.
 
     Raises:
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or ``last_fetched_epoch`` is not

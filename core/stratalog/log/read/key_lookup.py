@@ -35,9 +35,10 @@ class SegmentExtra(NamedTuple):
 
 
 def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
-    """Yield the extra index ``name`` of each segment, on local disk and in the tier, oldest first.
+    """Yield one item for each segment, oldest first, with the segment's extra index ``name``.
 
-    Raises the same errors as ``LogReader.extra_index``.
+    A segment that is on local disk and in the tier is yielded once, for the local copy. Raises the same errors as
+    ``LogReader.extra_index``.
     """
     labels = [label for label in extras.labels if label.rpartition("@")[0] == name]
     if not labels:

@@ -169,9 +169,10 @@ class LogReader(CheckedArguments, ABC):
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
     ) -> Fetched:
-        """Return raw whole batches of one segment, from the first batch that ends at or above ``offset``.
+        """Return raw whole batches of one segment, from the first batch whose last offset is at or above ``offset``.
 
-        The result is empty at the isolation's bound. As in Kafka, the CRCs of batches on local disk are not checked.
+        The result is empty if ``offset`` is the upper bound of the read. As in Kafka, the CRCs of batches on local disk
+        are not checked.
 
         Args:
             offset: the first requested offset; the first batch may begin below it.

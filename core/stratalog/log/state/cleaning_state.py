@@ -69,7 +69,7 @@ class CleaningState:
         self.dirty_start = dirty_start if is_valid else None
 
     def note_cleaned(self, end: int, generation: int) -> None:
-        """Record that everything below ``end`` is compacted, unless ``generation`` has changed in the meantime.
+        """Record that all offsets below ``end`` are compacted, if ``self.generation`` is still ``generation``.
 
         The caller holds the log's lock.
         """

@@ -22,11 +22,11 @@ class PublishedView:
 
     Readers need no lock; the log changes the view under its lock.
 
-    After an append, only the log end differs. The full view is then built when a reader first requests it, because
-    reads are rarer than appends.
+    ``grow`` stores only the offsets of an append. The full view is built when a reader first requests it, because reads
+    are rarer than appends.
 
     Attributes:
-        base: the last view that ``replace`` received. Its offsets may be stale; its other fields are current.
+        base: the argument of the last ``replace``. Its offsets may be stale; its other fields are current.
     """
 
     __slots__ = ("_built", "_current", "_on_moved", "base")
@@ -40,7 +40,7 @@ class PublishedView:
 
     @property
     def view(self) -> LogView:
-        """The current view."""
+        """Return the current view."""
         current = base_view, end, recovery_point = self._current
         if end is None:
             return base_view
@@ -59,7 +59,10 @@ class PublishedView:
             self._on_moved()
 
     def grow(self, end: int, recovery_point: int) -> None:
-        """Publish an append: ``base`` with another log end and recovery point."""
+        """Publish a new log end and a new recovery point, after an append.
+
+        The high watermark and the last stable offset become equal to the log end. The rest of the view does not change.
+        """
         self._current = (self._current[0], end, recovery_point)
         if self._on_moved is not None:
             self._on_moved()

@@ -107,7 +107,10 @@ class Fetcher:
         return fetch
 
     def read_index(self, entry: StoredSegment, kind: FileKind) -> bytes:
-        """Return a small file of the segment, ``b""`` if the segment has none; raise the errors of ``read_log``."""
+        """Return an index or another small file of the segment, from the caches or the store; ``b""`` if there is none.
+
+        Raises the errors of ``read_log``.
+        """
         if kind not in entry.slices:
             return b""
         return self._indexes.get_or_load(_index_key(entry, kind), lambda: self._load_index(entry, kind))
@@ -144,7 +147,10 @@ class Fetcher:
         return self._indexes.metrics()
 
     def _load_index(self, entry: StoredSegment, kind: FileKind) -> bytes:
-        """Return a small file from disk or from the store. One request also reads and caches the indexes next to it."""
+        """Return an index or another small file from disk or from the store.
+
+        If other indexes are stored next to an index, one request to the store reads all of them, and they are cached.
+        """
         cached = self._folder.indexes.get(self._group(entry), _index_item(entry, kind)) if self._folder else None
         if cached is not None:
             return cached

@@ -110,7 +110,10 @@ class EncryptedLayout(TierLayout):
         return layout.read(inner, start, end, read)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file, decrypted and authenticated; None if the segment has none. For errors, see ``read``."""
+        """Return an index or another small file, decrypted and authenticated; None if the segment does not have it.
+
+        Raises the errors of ``read``.
+        """
         if kind not in segment.slices:
             return None
         layout, inner, read = self._open_inner(segment, fetch)

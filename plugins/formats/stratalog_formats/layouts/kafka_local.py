@@ -91,7 +91,7 @@ class KafkaLocalLayout(TierLayout):
             yield memoryview(fetch_exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file, or None if the segment has no file of this kind. No hash is checked.
+        """Return an index or another small file; None if the segment does not have it. No hash is checked.
 
         Raises:
             CorruptObjectError: the store returned more or fewer bytes.

@@ -108,9 +108,9 @@ class HashedLayout(TierLayout):
         return _check_hash(pieces, segment, place) if end - start == segment.info.size_bytes else pieces
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file; None if the segment does not have it.
+        """Return an index or another small file of the segment from the store; None if the segment does not have it.
 
-        Raise CorruptObjectError if its size or hash is wrong.
+        Raise CorruptObjectError if the size or the hash of the file is wrong.
         """
         place = segment.slices.get(kind)
         if place is None:
