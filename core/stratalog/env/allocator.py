@@ -16,9 +16,9 @@ def reuse_large_blocks() -> None:
     glibc returns the free memory at the top of an arena to the system if it is more than twice the largest block that
     was ever freed. A reader of a tier continuously allocates and frees chunks of a few megabytes. The system would map
     and zero the memory of each chunk again, which takes longer than the checksums of the chunk. This function
-    allocates and frees one block of almost 32 MiB, which raises the limit to 64 MiB for each arena. Nothing is written
-    to the block, so the block uses no memory: it is the buffer of a read that returns no bytes. ``bytes(SIZE)`` would
-    be zeroed if glibc took it from freed memory. With another allocator, the function has no effect.
+    allocates and frees one block of almost 32 MiB, which increases the limit to 64 MiB for each arena. Nothing is
+    written to the block, so the block uses no memory: it is the buffer of a read that returns no bytes. ``bytes(SIZE)``
+    would be zeroed if glibc took it from freed memory. With another allocator, the function has no effect.
 
     Source: mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, "dynamic".
     """

@@ -40,7 +40,7 @@ class ProgressSum:
     def part(self, total_bytes: int = 0) -> Progress:
         """Add a part of the work, and return the callback for the progress of this part.
 
-        If ``total_bytes`` is above 0, it is reported at once. Later calls of the callback can raise the total. The
+        If ``total_bytes`` is above 0, it is reported at once. Later calls of the callback can increase the total. The
         callback ignores numbers that are lower than in earlier calls. It counts finished bytes only up to the total.
         """
         known_done = known_total = 0

@@ -144,9 +144,10 @@ class LogMaintenance:
             raise
 
     def raise_log_start(self, before: int) -> int:
-        """Raise the log start to ``before``, even on a follower and with any ``cleanup.policy``; return the log start.
+        """Increase the log start to ``before``, and return the new log start.
 
-        If ``before`` is below the log start, nothing changes.
+        The log may be a follower, and may have any ``cleanup.policy``. If ``before`` is below the log start, nothing
+        changes.
 
         Raises:
             OffsetOutOfRangeError: ``before`` is above the high watermark or negative.
@@ -282,7 +283,7 @@ class LogMaintenance:
             rejoin_tier(self._state, leader_epoch)
 
     def leave_remote(self) -> int:
-        """Raise the log start to the local log start, and stop using the tier, which is about to be emptied.
+        """Increase the log start to the local log start, and stop using the tier, which is about to be emptied.
 
         From now on, nothing is evicted, and no duty changes the tier. ``configure`` ends this state.
 

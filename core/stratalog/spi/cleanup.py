@@ -259,7 +259,7 @@ class CleanupPolicy(ABC):
 
         The ranges of the actions must ascend without overlap, must not be empty, and must be inside the log. A
         DeletePrefix or Rewrite must end at or below the high watermark. At most one action is a DeletePrefix. It must
-        contain a whole segment or raise the log start, and must not delete an empty active segment. The plan depends
+        contain a whole segment or increase the log start, and must not delete an empty active segment. The plan depends
         only on the arguments, and the policy must not change them. After the core has executed a plan, the next plan
         must not contain the same deletion or rewrite. With a later ``now_ms``, the end of the DeletePrefix must not be
         lower.

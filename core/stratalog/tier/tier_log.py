@@ -256,7 +256,7 @@ class TierLog(TierLogReader):
             self.commit(leader_epoch, lambda root: rebuild_change(root, entries, log_start, end_offset))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Raise the log start, and remove the segments below it from the tier, in one commit.
+        """Increase the log start, and remove the segments below it from the tier, in one commit.
 
         Return the number and bytes of the removed segments, and the committed log start. ``collect`` deletes the
         objects later. Raises the errors of ``offload``.

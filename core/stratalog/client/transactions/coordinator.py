@@ -134,7 +134,7 @@ class TransactionCoordinator:
             transactional_id: transactional id of the producer.
             producer: its producer id and epoch.
             names: partitions, which need not exist.
-            version: transaction version: 2 if each transaction raises the producer epoch at its end (KIP-890),
+            version: transaction version: 2 if each transaction increases the producer epoch at its end (KIP-890),
                 otherwise 0.
 
         Raises:
@@ -226,7 +226,7 @@ class TransactionCoordinator:
             transactional_id: transactional id of the producer.
             producer: its producer id and epoch.
             commit: True to commit the transaction, False to abort it.
-            version: transaction version. With 2, the producer epoch is raised (KIP-890), and an abort is allowed
+            version: transaction version. With 2, the producer epoch is increased (KIP-890), and an abort is allowed
                 without an open transaction.
             durability: ``written`` or ``durable``; None is the engine's setting.
 
@@ -349,7 +349,7 @@ class TransactionCoordinator:
                         if expected is not None and expected != current.producer:
                             raise ProducerFencedError(f"a transaction of epoch {current.producer.epoch} is open")
                         self._log.store(transactional_id, prepare_fence(current, now_ms))
-                        expected = None  # the abort raises the epoch
+                        expected = None  # the abort increases the epoch
                 self._ends.complete(transactional_id)
 
     def _add(

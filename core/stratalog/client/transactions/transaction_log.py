@@ -24,7 +24,7 @@ from stratalog.model.messages.transactions_topic import (
 from stratalog.model.records import Record
 
 _PLAIN_VERSION: Final = 0  # every release reads it
-_TAGGED_VERSION: Final = 1  # has the fields of transactions that raise the epoch; Kafka reads it from 3.5 on
+_TAGGED_VERSION: Final = 1  # has the fields of transactions that increase the epoch; Kafka reads it from 3.5 on
 
 
 class TransactionLog:

@@ -1,6 +1,6 @@
 """Transitions of the state of a transactional producer, as pure functions: each returns the new state.
 
-The end of a transaction of version 2 (KIP-890) raises the producer epoch. A late request of this transaction can
+The end of a transaction of version 2 (KIP-890) increases the producer epoch. A late request of this transaction can
 therefore not change the next transaction.
 
 Source: apache/kafka TransactionMetadata, TransactionCoordinator; KIP-360, KIP-890.
@@ -23,7 +23,7 @@ from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
 from stratalog.model.messages.transactions_topic import TransactionPartitions, TransactionState, TransactionStatus
 from stratalog.model.names import TopicPartition
 
-EPOCH_RAISING: Final = 2  # first version of transactions that raises the epoch at each end
+EPOCH_RAISING: Final = 2  # first version of transactions that increases the epoch at each end
 _LAST_OF_CLIENTS: Final = LAST_EPOCH - 1  # no client gets the last epoch, so that every client can be fenced
 PREPARED: Final = {
     TransactionStatus.PREPARE_COMMIT: TransactionStatus.COMPLETE_COMMIT,
@@ -40,7 +40,7 @@ class TransactionalProducer(NamedTuple):
 
     Attributes:
         state: the stored state.
-        last_epoch: previous epoch, with which the producer may repeat the request that has raised the epoch; -1 if
+        last_epoch: previous epoch, with which the producer may repeat the request that has increased the epoch; -1 if
             there is no such request. As in Kafka, ``last_epoch`` is not stored.
     """
 
@@ -224,7 +224,7 @@ def prepare_end(
 def prepare_end_with_next_epoch(
     current: TransactionalProducer, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool
 ) -> TransactionalProducer:
-    """Return the prepared state after EndTxn of version 2, which raises the epoch.
+    """Return the prepared state after EndTxn of version 2, which increases the epoch.
 
     Raises the errors of ``prepare_end``. An abort is allowed without an open transaction. For a repeated request, which
     has the previous epoch, the result is ``current``.

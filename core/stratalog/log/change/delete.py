@@ -33,7 +33,7 @@ def check_may_delete(topic: str, config: TopicConfig) -> None:
 
 
 def delete_records(state: LogState, before: int) -> int:
-    """Raise the log start to ``before`` for a user of the log, and return the new log start.
+    """Increase the log start to ``before`` for a user of the log, and return the new log start.
 
     -1 means the high watermark. The new log start is durable on return, unless the disk is full. Raises the same errors
     as ``Log.delete_records``.
@@ -54,7 +54,7 @@ def delete_records(state: LogState, before: int) -> int:
 
 
 def raise_log_start(state: LogState, offset: int) -> int:
-    """Raise the log start to ``offset``, and return the new log start. A lower ``offset`` changes nothing.
+    """Increase the log start to ``offset``, and return the new log start. A lower ``offset`` changes nothing.
 
     Raises:
         OffsetOutOfRangeError: ``offset`` is above the high watermark or negative.

@@ -64,7 +64,7 @@ class DurabilityState:
         self.synced_ns, self.sync_took_ns = now_ns, now_ns - began_ns
 
     def raise_to(self, offset: int) -> None:
-        """Raise the recovery point to ``offset``, because everything below is durable."""
+        """Increase the recovery point to ``offset``, because everything below is durable."""
         self.recovery_point = max(self.recovery_point, offset)
 
     def lower_to(self, end: int) -> None:

@@ -179,7 +179,7 @@ class CleanupPolicyContract:
                 assert action.end in ends
 
     def test_a_deletion_has_bounds_that_the_core_takes_and_deletes_something(self, policy: CleanupPolicy) -> None:
-        """A deletion passes the checks of the core, and raises the log start or covers a whole segment."""
+        """A deletion passes the checks of the core, and increases the log start or covers a whole segment."""
         for config, log in itertools.product(self.configs(), self.summaries()):
             for action in policy.plan(log, config, NOW_MS):
                 if isinstance(action, DeletePrefix):

@@ -147,7 +147,7 @@ def offload_change(root: Root | None, entry: StoredSegment, bounds: LogBounds) -
 
 
 def _bounds_change(root: Root | None, bounds: LogBounds, kind: ChangeKind, reason: str) -> Change:
-    """Return a change of ``root`` that adds no segment, and raises its log start and high watermark to ``bounds``."""
+    """Return a change of ``root`` that adds no segment, and increases log start and high watermark to ``bounds``."""
     log_start = max(bounds.log_start, root.log_start if root else 0)
     return Change(
         kind=kind,

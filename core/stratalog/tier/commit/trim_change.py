@@ -33,7 +33,7 @@ class ExpireReport:
 def expire_change(root: Root | None, kind: ChangeKind, log_start: int, reason: str) -> Change | None:
     """Return the change that removes segments from the start of a log, or all segments; None if there is no root.
 
-    The result is also None if EXPIRE would not raise the log start, or if CLEAR or DELETE already made ``root``. An
+    The result is also None if EXPIRE would not increase the log start, or if CLEAR or DELETE already made ``root``. An
     EXPIRE after a CLEAR or DELETE would list the log in the tier again.
 
     Args:

@@ -1,6 +1,6 @@
 """The state of one group of the consumer protocol (KIP-848), and the reconciliation of its members.
 
-Each change of members, subscriptions or topics raises the epoch of the group. A target assignment is computed for an
+Each change of members, subscriptions or topics increases the epoch of the group. A target assignment is computed for an
 epoch. A member first revokes those of its partitions that are not in its target. Then the member receives the
 partitions of its target that no other member owns.
 

@@ -43,7 +43,7 @@ FETCH: Final = 1
 _FIRST_WITH_LEVEL_0: Final = 4  # first version of ApiVersions whose clients accept features with the minimum level 0
 FEATURES: Final = {
     "group.version": 1,  # the consumer protocol (KIP-848)
-    "transaction.version": 2,  # Java producers raise the epoch at each end of a transaction (KIP-890)
+    "transaction.version": 2,  # Java producers increase the epoch at each end of a transaction (KIP-890)
 }
 
 

@@ -83,7 +83,7 @@ def offset_for_leader_epoch(request: Request) -> Any:
 
 
 def delete_records(request: Request) -> Any:
-    """Raise the log start offset of each partition, which deletes the records below this offset.
+    """Increase the log start offset of each partition, which deletes the records below this offset.
 
     Return the response.
     """
