@@ -1,6 +1,6 @@
 """Dump of small JSON files: notes about tiers, marks of bulk writers, and notes about unfinished operations.
 
-A mark is the name of a bulk writer and the number of its last finished write round.
+A mark is the name of a bulk writer and the number of its last finished write.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def dump_note(context: Context, source: Source) -> None:
 
 
 def dump_marks(context: Context, source: Source) -> None:
-    """Show ``stratalog-marks.json``: the last finished write round of each bulk writer, then the round in progress.
+    """Show ``stratalog-marks.json``: the last finished write of each bulk writer, then the write in progress.
 
     Raises:
         CorruptCheckpointError: the file is malformed, or was written by a later release.
