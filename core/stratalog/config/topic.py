@@ -100,7 +100,7 @@ class TopicConfig(Section):
         1 << 30,
         at_least=14,
         at_most=INT_MAX,
-        doc="Maximum size of a segment; the log rolls before an append exceeds it. Kafka 4.0 raised the minimum from "
+        doc="Maximum size of a segment; the log rolls before an append exceeds it. Kafka 4.0 increased the minimum from "
         "14 bytes to 1 MiB.",
     )
     segment_ms: int = key(

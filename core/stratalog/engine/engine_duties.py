@@ -166,8 +166,8 @@ class EngineDuties(CheckedArguments, Closeable):
             progress: called with the bytes that were read. The total grows when a compaction round begins.
 
         Returns:
-            One result for each round, and for each part of a log that could not be planned. A log whose keys exceed
-            ``log.cleaner.dedupe.buffer.size`` has several rounds.
+            One result for each compaction round, and for each part of a log (local or tier) that could not be planned.
+            A log whose keys exceed ``log.cleaner.dedupe.buffer.size`` has several rounds.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
@@ -179,8 +179,8 @@ class EngineDuties(CheckedArguments, Closeable):
         """Return plans of the compaction rounds with which ``run_cleaner`` would begin now. Changes nothing.
 
         Each log with a compacting policy has a plan for its local part, and, if it has segments in the tier, a plan for
-        its part in the tier. A plan contains a round and its reason. If no round is due, the plan contains the reason
-        or the error.
+        its tier part. A plan contains a compaction round and its reason. If no round is due, the plan contains the
+        reason or the error.
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
@@ -188,13 +188,14 @@ class EngineDuties(CheckedArguments, Closeable):
         return tuple(self._duties.cleaner.plan(self._select_logs(logs), asks_all=True))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the result that a planned round would have; None if no round is due. Changes nothing.
+        """Return the result that a planned compaction round would have; None if no round is due. Changes nothing.
 
-        The call reads the records that the round would read. For the part in a tier, the call downloads segments.
+        The call reads the records that the round would read. If the plan is for the tier part of a log, the call
+        downloads segments.
 
         Raises:
             SegmentGoneError: the log changed during the preview; call again.
-            StorageError: the error with which the round would fail.
+            StorageError: the error with which the compaction round would fail.
         """
         logs = self._logs
         logs.check_open()
@@ -204,7 +205,7 @@ class EngineDuties(CheckedArguments, Closeable):
     def why_kept(
         self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None
     ) -> Explanation:
-        """Return when and why retention or compaction deletes, evicts, compacts or keeps parts of a log.
+        """Return when and why retention or compaction deletes, evicts, compacts or keeps the offset ranges of a log.
 
         Args:
             topic: name of the topic.

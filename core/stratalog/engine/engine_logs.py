@@ -60,7 +60,7 @@ class EngineLogs:
 
     Attributes:
         open_logs: the directories, and the logs that are open in them.
-        opener: opens logs, and returns a log's part of the tier.
+        opener: opens logs, and returns the tier part of a log.
         tiering: creates and offloads logs in the tier; None without a tier.
         attached: descriptions of the logs that were taken over when the engine was opened; () without ``attach``.
         notifier: queue of events for the listeners.

@@ -70,13 +70,13 @@ class UnsupportedForMessageFormatError(InvalidRecordError):
 
 
 class RecordTooLargeError(RecordError):
-    """A batch is larger than ``max.message.bytes``. Send smaller records or raise the setting."""
+    """A batch is larger than ``max.message.bytes``. Send smaller records or increase the setting."""
 
     kafka_code = 10
 
 
 class RecordBatchTooLargeError(RecordError):
-    """One append is larger than ``segment.bytes``. Split the append or raise the setting."""
+    """One append is larger than ``segment.bytes``. Split the append or increase the setting."""
 
     kafka_code = 18
 

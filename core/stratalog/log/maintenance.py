@@ -144,7 +144,7 @@ class LogMaintenance:
             raise
 
     def raise_log_start(self, before: int) -> int:
-        """Increase the log start to ``before``, and return the new log start.
+        """Increase the log start to ``before``, even on a follower, with any ``cleanup.policy``; return the log start.
 
         The log may be a follower, and may have any ``cleanup.policy``. If ``before`` is below the log start, nothing
         changes.
@@ -195,9 +195,10 @@ class LogMaintenance:
             self.cleaning.void(0)
 
     def mark_uncleanable(self, error: StorageError, part: str = "local") -> None:
-        """Mark a part of the log as uncleanable until the log is opened again; log the reason and notify listeners.
+        """Mark the local or the tier part of the log as uncleanable; log the reason and notify listeners.
 
-        ``part`` is "local" or "tier". If the part is already uncleanable for the same reason, do nothing.
+        The part stays uncleanable until the log is opened again. ``part`` is "local" or "tier". If the part is already
+        uncleanable for the same reason, do nothing.
         """
         reason, name = str(error), self._state.name
         if self.cleaning.part(part).mark_uncleanable(reason):

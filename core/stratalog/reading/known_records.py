@@ -26,11 +26,11 @@ class TimestampRange(NamedTuple):
 
 
 def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_ms: int) -> Iterator[TimestampRange]:
-    """Yield the parts of [start, end) that may have records with timestamps in [``first_ms``, ``last_ms``], ascending.
+    """Yield the ranges in [start, end) that may have records with timestamps in [``first_ms``, ``last_ms``], ascending.
 
-    A part is within one segment. A segment is left out only if its largest timestamp is below ``first_ms`` or its
-    smallest timestamp is above ``last_ms``. The smallest timestamp is known only if the manifest of a tier has it. No
-    record is decoded.
+    Each offset range is within one segment. A segment is left out only if its largest timestamp is below ``first_ms``
+    or its smallest timestamp is above ``last_ms``. The smallest timestamp is known only if the manifest of a tier has
+    it. No record is decoded.
 
     Raises:
         StorageError: a segment on local disk, or the tier's list of segments, cannot be read.
@@ -55,7 +55,7 @@ def records_of(part: ReadRange, aborted: Sequence[AbortedTransaction]) -> int | 
     in ``aborted`` overlaps it.
 
     Args:
-        part: a part of a segment.
+        part: an offset range of a segment.
         aborted: aborted transactions, whose records the reader does not get.
     """
     segment = part.segment

@@ -48,7 +48,7 @@ class PackedSegment(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of one segment to read: records with offsets in [start, end).
+    """Offset range of one segment to read: records with offsets in [start, end).
 
     Attributes:
         log: the log.

@@ -65,7 +65,7 @@ def plan_splits(
     min_splits: Positive = 1,
     usual_splits: Positive = USUAL_SPLITS,
 ) -> list[Split]:
-    """Divide ranges into splits of about equal size: parts of large segments, and groups of small segments.
+    """Divide ranges into splits of about equal size: offset ranges of large segments, and groups of small ones.
 
     No ``.log`` file is read. Indexes are read only for segments that are divided among splits, or that are partly
     outside of a range. If the plan has more than 10,000 segments, the reader releases each log after its segments are

@@ -1,4 +1,4 @@
-"""A topic as a pyarrow dataset, which reads only the parts of the logs that a filter may match.
+"""A topic as a pyarrow dataset, which reads only the offset ranges that a filter may match.
 
 Query engines that support datasets (DuckDB, polars, pyarrow itself) pass their filters and the columns that they need.
 This module imports pyarrow. It is imported at the first use of ``TopicReader.dataset``.

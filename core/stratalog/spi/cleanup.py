@@ -74,7 +74,7 @@ class LogSummary:
         """Return a Rewrite or Keep for the tier part, then one for the local part.
 
         A policy can return these actions from ``plan`` if its filter drops a record only because of other records,
-        never because of its age. In each part, the method uses only closed segments whose end is above the log start,
+        never because of its age. In both parts, the method uses only closed segments whose end is above the log start,
         and at or below the last stable offset. A part without such segments has no action. The action is a Rewrite if
         more than ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments that end above the part's
         dirty start. Otherwise it is a Keep.
@@ -131,8 +131,8 @@ class Rewrite:
 
     ``start`` is the base offset of a closed segment, and ``end`` is the end offset of a closed segment. ``end`` is at
     or below the last stable offset, and above ``dirty_start``. Either all segments of the range are in the tier part of
-    the log, or all are in its local part (``LogSummary``). A plan may contain one Rewrite for each part. The cleaner
-    runs the Rewrite with the greatest ``dirty_ratio`` (0 to 1) of all logs first.
+    the log, or all are in its local part (``LogSummary``). A plan may contain one Rewrite for each of the two parts.
+    The cleaner runs the Rewrite with the greatest ``dirty_ratio`` (0 to 1) of all logs first.
     """
 
     start: int
@@ -154,9 +154,9 @@ class RewriteJob:
     table, ``load_factor`` is the share of its slots that the filter may fill (``log.cleaner.io.buffer.load.factor``).
     ``now_ms`` is the time when the round begins. ``config`` holds the topic's settings, including settings of plugins.
 
-    ``secret`` has 16 bytes. A filter uses it to hash record keys for digests (``RecordFilter.digest``). The digests of
-    earlier rounds were made with the same secret. The secret is stored only in the log's files. It is empty if the
-    round writes no digests.
+    ``secret`` has 16 bytes. A filter uses it to hash record keys for digest sections (``RecordFilter.digest``). The
+    sections of earlier rounds were made with the same secret. The secret is stored only in the log's files. It is empty
+    if the round writes no digest files.
     """
 
     log: TopicPartition
@@ -175,14 +175,14 @@ class RecordFilter(ABC):
 
     Only one thread at a time uses a filter, but not always the thread that created the filter.
 
-    A round has two passes. In pass 1 the core calls ``observe`` with all records that the filter observes. In pass 2 it
-    calls ``judge`` with the records to decide on. Before both calls, the core removes control batches and the batches
-    of aborted transactions. Offsets ascend.
+    A compaction round has two passes. In pass 1 the core calls ``observe`` with all records that the filter observes.
+    In pass 2 it calls ``judge`` with the records to decide on. Before both calls, the core removes control batches and
+    the batches of aborted transactions. Offsets ascend.
 
-    A digest describes the kept records of a segment, so that a later round can skip the segment without reading it. A
-    filter with a ``digest_kind`` returns digests of the records that it judges. The core stores the digests if the
-    round compacts segments on local disk, and if all filters of the round have a ``digest_kind``. In a later round, the
-    core passes a digest to ``spares`` of a filter with the same ``digest_kind``.
+    A digest file describes the kept records of a segment. With it, a later round can skip the segment without reading
+    it. A filter with a ``digest_kind`` returns digest sections of the records that it judges. The core stores the
+    sections if the round compacts segments on local disk, and if all filters of the round have a ``digest_kind``. In a
+    later round, the core passes each section to ``spares`` of a filter with the same ``digest_kind``.
 
     Attributes:
         fields: the record fields that the filter reads; columns of other fields may be empty.
@@ -192,7 +192,7 @@ class RecordFilter(ABC):
             stable offset. With "log", a record on local disk can be the reason to drop an older record in the tier. If
             a log is then restored from the tier alone, it lacks both records.
         digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if
-            the filter makes no digests. Then every round reads every segment.
+            the filter makes no digest sections. Then every round reads every segment.
     """
 
     fields: ClassVar[Fields] = Fields.ALL
@@ -206,7 +206,7 @@ class RecordFilter(ABC):
         A result below the number of records means that the filter's memory is full. The round then ends before the
         first record that was not added. In two cases the round changes nothing: the filter added no record of the dirty
         range, or its attribute ``observes`` is "log" and it did not add all records. The core then logs a warning, and
-        does not compact this part of the log until the log is opened again.
+        does not compact this part of the log (local or tier) until the log is opened again.
         """
 
     @abstractmethod
@@ -223,13 +223,14 @@ class RecordFilter(ABC):
     def digest(self, *, end: bool) -> Sequence[bytes]:
         """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
-        A section is a part of a segment's digest, in the filter's own format. A later round passes it to ``spares``.
-        The core calls this method several times for each segment that pass 2 writes. Therefore the filter need not hold
-        the digest of a whole segment in memory. ``end`` is True in the last call for a segment: return all remaining
-        sections, at least one. The sections must cover all kept records, and may cover further records.
+        A section is a piece of a segment's digest file, in the filter's own format. A later compaction round passes the
+        section to ``spares``. The core calls this method several times for each segment that pass 2 writes. Therefore
+        the filter need not hold all sections of a segment in memory. ``end`` is True in the last call for a segment:
+        return all remaining sections, at least one. The sections must cover all kept records, and may cover further
+        records.
 
-        If ``RewriteJob.secret`` is empty, as in rounds over the tier, the core does not call this method. The filter
-        then must not collect digests, because they would only use memory.
+        If ``RewriteJob.secret`` is empty, as in compaction rounds over the tier part of a log, the core does not call
+        this method. The filter then must not collect sections, because they would only use memory.
         """
         del end
         return ()

@@ -295,9 +295,9 @@ class RecordFormat(ABC):
 
         A format whose batches can be compacted must override this method; the default raises NotImplementedError. The
         concatenation of the results is the retained bytes, in order. A kept record has the same offset, timestamp and
-        contents as before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch
-        that loses no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is
-        True for it, only its header is returned.
+        contents as before, and a batch has the same timestamp type. A later compaction round can rewrite the result
+        again. A batch that loses no record is returned unchanged. A batch that loses all records is left out; if
+        ``retain_empty`` is True for it, only its header is returned.
 
         Source: apache/kafka MemoryRecords.filterTo.
 

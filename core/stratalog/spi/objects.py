@@ -206,7 +206,7 @@ class ObjectStore(Closeable):
         """Return the number of requests of each kind since the store was opened. The store names the kinds.
 
         The numbers never decrease. A store implements this method if one of its calls can send several requests, such
-        as an upload in parts. The default result is empty, for stores whose calls send one request each. Retries inside
+        as a multipart upload. The default result is empty, for stores whose calls send one request each. Retries inside
         a client library are not counted if the store cannot see them.
         """
         return {}

@@ -173,14 +173,14 @@ class BulkWriter(CheckedArguments, Closeable):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """Stage a part of a span without the records that filters drop. The other records keep their offsets.
+        """Stage an offset range of a span without the records that filters drop. The other records keep their offsets.
 
         Like a compaction round, the method also drops records of aborted transactions, and markers of transactions that
         have no records. The method calls only ``judge`` of the filters, and not ``observe``.
 
         Args:
             span: result of ``span``.
-            part: offsets [start, end), both in the ``borders`` of the span.
+            part: offset range [start, end); ``borders`` of the span contains both numbers.
             filters: at least one filter. A record is dropped if any of them drops it.
             now_ms: time (ms since 1970) that decides which tombstones have expired; it must be equal in all tasks.
             keeps_tombstones: True to keep all tombstones and markers, because older records exist outside of the span.
@@ -196,7 +196,7 @@ class BulkWriter(CheckedArguments, Closeable):
         raise only_engine(span.log)
 
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
-        """Compact a whole span like ``cleanup.policy=compact``, with both passes of a round, and stage the result.
+        """Compact a whole span like ``cleanup.policy=compact``, with both passes of a compaction, and stage it.
 
         Pass 1 reads keys from the log's first dirty offset on, or the whole span if the topic's ``cleanup.policy`` does
         not contain ``compact``. Afterwards, call ``replace`` with the end of the span as
@@ -218,13 +218,13 @@ class BulkWriter(CheckedArguments, Closeable):
     def recode(
         self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """Stage a part of a span in record batches of magic 2. All records and their offsets stay the same.
+        """Stage an offset range of a span in record batches of magic 2. All records and their offsets stay the same.
 
         Segments that need no change are read but not staged: call ``replace`` with ``keeps_others`` afterwards.
 
         Args:
             span: result of ``span``.
-            part: offsets [start, end), both in the ``borders`` of the span.
+            part: offset range [start, end); ``borders`` of the span contains both numbers.
             compression: codec of the batches. With None, batches of magic 2 stay unchanged, and older batches get the
                 topic's codec. Control batches, batches with a delete horizon, and batches without a record at their
                 first or last offset keep their codec.

@@ -1,4 +1,4 @@
-"""Rewriting of a part of a log in a tier by one task of a job. The job replaces the part later with one commit."""
+"""Rewriting of an offset range of a log in a tier, by one task of a job. The job commits the new segments later."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class RewriteTarget:
 
     Attributes:
         target: receives the new segments.
-        segments: the segments of the task's part and all later segments of the log, which may have markers of the
-            part's transactions.
+        segments: the segments of the task's offset range and all later segments of the log, which may have markers of
+            the range's transactions.
         first_dirty_offset: offset up to which the log is compacted, exclusive.
         staged: the new segments.
     """
@@ -90,7 +90,7 @@ def rewrite_part(
     now_ms: int,
     keeps_tombstones: bool,
 ) -> Rewritten:
-    """Rewrite the segments in the offsets ``span`` like pass 2 of a compaction round, and stage the new segments.
+    """Rewrite the segments in the offset range ``span`` like pass 2 of a compaction round, and stage the new segments.
 
     Raises:
         CorruptBatchError: a batch is damaged.
@@ -105,7 +105,7 @@ def rewrite_part(
 def compact_part(
     target: RewriteTarget, span: tuple[int, int], policy: CleanupPolicy, *, now_ms: int, memory_bytes: int
 ) -> Rewritten:
-    """Run both passes of a compaction over the offsets ``span`` with the policy's filter, and stage the new segments.
+    """Run both passes of a compaction over the range ``span`` with the policy's filter, and stage the new segments.
 
     Raises:
         StorageError: the filter needs more memory than ``memory_bytes``; nothing was staged.
@@ -113,7 +113,7 @@ def compact_part(
     """
     start, end = span
     log, config = target.segments.name, target.segments.config
-    # rounds of other policies keep older records of a key
+    # compaction rounds of other policies keep older records of a key
     compacted_to = target.first_dirty_offset if "compact" in config.cleanup_policy else 0
     dirty_start = min(max(compacted_to, start), end)
     job = RewriteJob(log, start, end, dirty_start, now_ms, memory_bytes, config=config)

@@ -93,7 +93,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Result of one task that has rewritten a part of a span.
+    """Result of one task that has rewritten an offset range of a span.
 
     Attributes:
         staged: the new segments.

@@ -207,7 +207,7 @@ class TierWriter(BulkWriter):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """Stage a part of a span without the records that filters drop; see ``BulkWriter.rewrite``."""
+        """Stage an offset range of a span without the records that filters drop; see ``BulkWriter.rewrite``."""
         target = self._rewrite_target(span, part)
         return rewrite_part(target, part, filters, now_ms=now_ms, keeps_tombstones=keeps_tombstones)
 
@@ -220,7 +220,7 @@ class TierWriter(BulkWriter):
     def recode(
         self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """Stage a part of a span in batches of magic 2; see ``BulkWriter.recode``."""
+        """Stage an offset range of a span in batches of magic 2; see ``BulkWriter.recode``."""
         settings: dict[str, object] = {"record.version": MAGIC}
         if layout is not None:
             settings["tier.layout"] = layout
@@ -297,10 +297,10 @@ class TierWriter(BulkWriter):
         compression: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> RewriteTarget:
-        """Return the target for a task that rewrites ``part``. ``settings`` override settings of the topic.
+        """Return the target of a task that rewrites the offset range ``part``. ``settings`` override topic settings.
 
         Raises:
-            ConfigError: the part does not begin and end with segments of the span.
+            ConfigError: the offset range does not begin and end with segments of the span.
             StorageError: the segments in the tier have changed since the span was read, or the topic was deleted.
         """
         if not {*part} <= {*span.borders}:

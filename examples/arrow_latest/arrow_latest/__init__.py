@@ -28,24 +28,24 @@ _ROW_BYTES: Final = 64  # memory for a row in addition to its key
 class ArrowLatest(CleanupPolicy):
     """Policy that keeps the latest record of each key in each part of a log, and drops records without a key.
 
-    The parts are the segments in the tier, and the other segments.
+    A log has two parts: the tier part (its segments in the tier), and the local part (all other segments).
     """
 
     def __init__(self, pyarrow: Any) -> None:
         self._pyarrow = pyarrow
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a Rewrite for each part with enough new records, and a Keep for each other part."""
+        """Return a Rewrite for each part of the log with enough new records, and a Keep for each other part."""
         del now_ms
         return log.rewrites(config)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that decides on all records of a part before it judges the first record."""
+        """Return a filter that decides on all records of a part of the log before it judges the first one."""
         return LatestInPart(job, self._pyarrow)
 
 
 class LatestInPart(RecordFilter):
-    """Filter that groups the offsets of a part by key once, and then looks up the verdict of each offset."""
+    """Filter that groups the offsets of a part of a log by key once, and then looks up the verdict of each offset."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE
     observes = "part"
@@ -58,7 +58,7 @@ class LatestInPart(RecordFilter):
     def observe(self, records: RecordColumns) -> int:
         """Store offsets and keys as columns; return the number of records.
 
-        The result is 0 if the stored columns exceed the memory of the round.
+        The result is 0 if the stored columns exceed the memory of the compaction round.
         """
         for batch in arrow_batches(records, 0, ["offset", "key"]):
             self._left_bytes -= batch.nbytes + _ROW_BYTES * batch.num_rows
@@ -83,7 +83,7 @@ class LatestInPart(RecordFilter):
                     verdicts[row] = Verdict.DROP_AT_HORIZON
 
     def _judge_offsets(self) -> bytearray:
-        """Return a verdict for each offset of the round: only the latest record of each key is kept."""
+        """Return a verdict for each offset of the compaction round: only the latest record of each key is kept."""
         verdicts = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
         if self._batches:
             keys = self._pa.Table.from_batches(self._batches)

@@ -60,7 +60,7 @@ class ObstoreStore(ObjectStore):
         return self._uri
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload an object of at most ``PART_BYTES`` in one request, and a larger one in parts.
+        """Upload an object of at most ``PART_BYTES`` in one request, and a larger one by a multipart upload.
 
         If the source fails, or has more or fewer bytes than announced, the library aborts the upload.
         """

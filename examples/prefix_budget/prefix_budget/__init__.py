@@ -45,9 +45,9 @@ class PrefixBudget(CleanupPolicy):
     """Policy that keeps the newest records of each prefix of keys, and all records without a key."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a Rewrite for each part with enough new records, and a Keep for each other part.
+        """Return a Rewrite for each part of the log with enough new records, and a Keep for each other part.
 
-        The parts are the segments in the tier, and the other segments.
+        A log has two parts: the tier part (its segments in the tier), and the local part (all other segments).
         """
         del now_ms
         return log.rewrites(config)
@@ -72,7 +72,7 @@ class Budget(RecordFilter):
     def observe(self, records: RecordColumns) -> int:
         """Store the newest offsets of each prefix, and return the number of records processed.
 
-        The result is below the number of ``records`` if the memory of the round is full.
+        The result is below the number of ``records`` if the memory of the compaction round is full.
         """
         for row, (offset, record_key) in enumerate(zip(records.offset, records.keys(), strict=True)):
             if record_key is None:

@@ -64,7 +64,7 @@ class TtlHeaderPolicy(CleanupPolicy):
 
 
 class Expiry(RecordFilter):
-    """Filter that drops expired records, and stores the earliest expiry time of the kept records for the digest."""
+    """Filter that drops expired records, and stores the earliest expiry time of kept records for the digest file."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
 
@@ -92,7 +92,7 @@ class Expiry(RecordFilter):
         return (_SOONEST.pack(soonest_ms),)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if no record that the section covers has expired when the round begins."""
+        """Return True if no record that the section covers has expired when the compaction round begins."""
         return len(section) == _SOONEST.size and _SOONEST.unpack(section)[0] > self._now_ms
 
 

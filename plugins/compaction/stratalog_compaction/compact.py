@@ -189,7 +189,7 @@ def _plan_part(
     config: TopicConfig,
     now_ms: int,
 ) -> Iterator[Action]:
-    """Yield the actions for the segments of one part of the log: the tier or local disk."""
+    """Yield the actions for the local or the tier part of a log."""
     start, end = part[0].base_offset, part[-1].end_offset
     dirty = find_dirty_range(log, part, closed, checkpoint, config, now_ms)
     if dirty.end <= dirty.dirty_start:
@@ -219,10 +219,10 @@ def find_dirty_range(
     config: TopicConfig,
     now_ms: int,
 ) -> DirtyRange:
-    """Return the range of ``part`` that may be compacted. It ends at the end of a segment, at or below ``closed``.
+    """Return the offset range of ``part`` that may be compacted.
 
-    The last stable offset and min.compaction.lag.ms may lower the end. Records at and above ``checkpoint`` were not
-    compacted yet.
+    The range ends at the end offset of a segment, at or below ``closed``. The last stable offset and
+    min.compaction.lag.ms may lower the end. Records at and above ``checkpoint`` were not compacted yet.
     """
     dirty_start = max(checkpoint, part[0].base_offset)
     closed_segments = [segment for segment in part if not segment.is_active]

@@ -1,6 +1,6 @@
-"""Digests of the keys of a segment, with 4.5 bytes per key.
+"""Sections of digest files: hashes of the keys of a segment, with 4.5 bytes per key.
 
-With a digest, the cleaner can skip a segment that contains none of the keys in the dirty range.
+With a segment's digest file, the cleaner can skip a segment that contains none of the keys in the dirty range.
 
 A section contains up to ``SECTION_KEYS`` 64-bit hashes. The highest bits of a hash choose a bucket, which stores the
 next 32 bits of the hash. docs/formats/digest.md describes the bytes. With a probability of 1 in 5 * 10^8, a section

@@ -42,7 +42,7 @@ class KeyMap:
             sections use more memory until ``digest`` returns them.
 
     Attributes:
-        hash_name: name of the hash function of the map and its digests.
+        hash_name: name of the hash function of the map and its digest sections.
     """
 
     hash_name = "blake2b"

@@ -73,8 +73,8 @@ def section_of(config: TopicConfig) -> TtlSection:
 class Expiry(RecordFilter):
     """Filter that drops records older than ``ttl.ms``. Records without a timestamp are kept.
 
-    The digest of a segment has 16 bytes: the smallest timestamp of the kept records, and the earliest expiry time in a
-    header. The digest stays valid if ``ttl.ms`` changes.
+    The digest section of a segment has 16 bytes: the smallest timestamp of the kept records, and the earliest expiry
+    time in a header. The section stays valid if ``ttl.ms`` changes.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP

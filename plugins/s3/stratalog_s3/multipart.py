@@ -70,9 +70,9 @@ class PartUploads:
     budget: PartBudget
 
     def upload(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
-        """Upload an object in parts. Return the response to the last request, which makes the object visible.
+        """Upload an object in parts (a multipart upload). Return the response to the last request.
 
-        If a request fails, the upload is aborted, even after the deadline, because the store would keep the parts and
+        The last request makes the object visible. If a request fails, the upload is aborted, even after the deadline, because the store would keep the parts and
         charge for them.
 
         Raises:

@@ -91,7 +91,7 @@ class S3Store(StoreBase):
         return {_request_name(method): count for method, count in self._sent.copy().items()}
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload an object in one request, or in parts if the object is larger than ``part.bytes``.
+        """Upload an object in one request, or by a multipart upload if the object is larger than ``part.bytes``.
 
         A failed upload is aborted. ``limits.upload.bytes`` limits the memory for all uploads of the store together. The
         store verifies a checksum of each request, unless the setting ``checksum`` is ``none``.

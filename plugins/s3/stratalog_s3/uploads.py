@@ -1,4 +1,4 @@
-"""Bytes of uploads: the check of a source's size, and the split into parts."""
+"""Bytes of uploads: the check of a source's size, and the split into the parts of a multipart upload."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One round of compaction: it rewrites one part of a log, the local part or the part in the tier.
+"""One compaction round: it rewrites the local part or the tier part of one log.
 
-If a policy or its filter fails, or if a segment is damaged, the part of the log is uncleanable: no further round
-compacts that part until the log is opened again. Other logs are still compacted.
+If a policy or its filter fails, or if a segment is damaged, this part of the log is uncleanable: no further compaction
+round rewrites it until the log is opened again. Other logs are still compacted.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.
 """
@@ -55,7 +55,7 @@ class CleanerLimits:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """Result of one compaction round over one part of a log, or of a failed attempt to plan a round.
+    """Result of a compaction round over the local or the tier part of a log, or of a failed attempt to plan a round.
 
     Attributes:
         log: the log.
@@ -68,9 +68,9 @@ class CompactionResult:
         stats: statistics of the round.
         map_load: used share of the filters' memory, from 0 to 1.
         elapsed_ms: duration of the round.
-        stopped: reason why the round ended early, if the next round can compact the part; otherwise "".
+        stopped: reason why the round ended early, if the next round can compact this part of the log; otherwise "".
         error: error that ended the round or its planning; None if there was none. If ``stopped`` is "" and the error is
-            not a StoreError, the part is uncleanable until the log is opened again.
+            not a StoreError, this part of the log is uncleanable until the log is opened again.
         part: the compacted part of the log, "local" or "tier".
         traffic: bytes of ``.log`` files that were read from the tier and uploaded to it.
     """
@@ -99,7 +99,7 @@ def compact(
     now_ms: int,
     progress: Progress | None = None,
 ) -> CompactionResult:
-    """Run a planned compaction round over one part of a log, and return its result.
+    """Run a planned compaction round over the local or the tier part of a log, and return its result.
 
     If the round fails, the error is in the result. The call raises only exceptions of ``progress``. ``plan.rewrite``
     must not be None. ``progress`` is called with the bytes that the round has read.
@@ -155,7 +155,10 @@ def compact(
 
 @dataclass(slots=True)
 class _Round:
-    """One round over one part of a log. ``end``, ``load``, ``stats`` and ``traffic`` are valid even if it fails."""
+    """One compaction round over the local or the tier part of a log.
+
+    ``end``, ``load``, ``stats`` and ``traffic`` are valid even if the round fails.
+    """
 
     plan: CompactionPlan
     job: RewriteJob
@@ -231,7 +234,10 @@ class _Round:
 
 
 def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
-    """Return the cause of a round as a text. If ``end`` is below the planned end, the text also has the reason."""
+    """Return the cause of a compaction round as a text.
+
+    If ``end`` (exclusive) is below the planned end, the text also has the reason for the lower end.
+    """
     if end >= rewrite.end:
         return rewrite.reason
     return (
@@ -244,8 +250,8 @@ def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
 def check_settled(log: Log) -> None:
     """Raise RewriteStoppedError if it is unknown whether the last commit to the tier took effect.
 
-    In that state, a round over the local part could rewrite segments that the tier has already, or drop a tombstone
-    while the tier contains older records of its key.
+    In that state, a compaction round over the local part could rewrite segments that the tier has already, or drop
+    a tombstone while the tier contains older records of its key.
     """
     if not log.maintenance.settle_remote():
         raise RewriteStoppedError(

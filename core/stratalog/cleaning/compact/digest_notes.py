@@ -1,4 +1,4 @@
-"""Digests that a compaction round writes. With the digest of a segment, a later round can skip the segment."""
+"""Digest files that a compaction round writes. With the digest of a segment, a later round can skip the segment."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stratalog.spi.cleanup import RecordFilter
 
 
 class DigestNotes:
-    """Writer of the digest of one new segment. Gets the batches of the old segments that the new segment replaces.
+    """Writer of the digest file of one new segment. Gets the batches of the old segments that the new segment replaces.
 
-    A digest describes the records of a segment. No digest is written if the next round will change the segment, for
-    example drop the marker of a transaction that is empty now. No digest is written for a segment that the round has
-    not read to its end.
+    A digest describes the records of a segment. No digest is written if the next compaction round will change the
+    segment, for example drop the marker of a transaction that is empty now. No digest is written for a segment that
+    the round has not read completely.
 
     Args:
         digests: creates the digest file; None to write no digest.
-        filters: filters of the round. If a filter makes no digests, no digest is written.
+        filters: filters of the compaction round. If a filter makes no digests, no digest is written.
         base_offset: base offset of the group.
         state: state of producers and transactions in this pass.
         is_whole: True if the filters judge all records of the group and expired tombstones may be dropped; otherwise no
@@ -45,7 +45,7 @@ class DigestNotes:
         self._writer = digests.begin(base_offset) if digests is not None and has_digests and is_whole else None
 
     def note(self, table: BatchTable, facts: BatchVerdicts, *, is_plain: bool = False) -> None:
-        """Record the batches of a table in the digest. Call this method once for each table of the group.
+        """Record the batches of a table in the digest file. Call this method once for each table of the group.
 
         ``is_plain`` is True if no batch needs a delete horizon and no batch stays without records.
         """
@@ -67,8 +67,9 @@ class DigestNotes:
     def note_old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
         """Record a table of batches with magic 0 or 1. Their tombstones expire by the segment's modification time.
 
-        ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the round keeps the last record of
-        the table only because the round ends there. The next round drops this record, so no digest is written.
+        ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the compaction round keeps the last
+        record of the table only because the round ends there. The next round drops this record, so no digest file is
+        written.
         """
         self._unchanged.has_old_tombstones |= stay
         if is_last_kept:
@@ -84,7 +85,7 @@ class DigestNotes:
                     self._writer.add(record_filter.digest_kind, section)
 
     def take_over(self, digest: Digest) -> None:
-        """Add a segment's existing digest to the new digest, because the round did not decode the segment's records."""
+        """Add a segment's existing digest to the new digest file: the compaction round did not decode its records."""
         if self._writer is None or self._digests is None:
             return
         self._due_ms = min(self._due_ms, digest.due_ms)

@@ -47,13 +47,13 @@ class GroupRewrite(Generic[S]):
     segment is begun, the old segment stays.
 
     Attributes:
-        work: the rewrite of the part of the log that has the group.
+        work: the rewrite of the part of the log (local or tier) that has the group.
         end: exclusive end of the offsets that the filters have observed; records at or above ``end`` stay.
         legacy_horizon_ms: in segments that were last modified at or before this time, tombstones of V0 and V1 have
             expired. These formats have no delete horizon.
         last_records: last data offset and epoch of each producer, by producer id.
         transactions: state of transactions at the current position in the log.
-        notes: writer of the new segment's digest.
+        notes: writer of the new segment's digest file.
         aborted: aborted transactions of the segments.
     """
 
@@ -122,7 +122,7 @@ class GroupRewrite(Generic[S]):
             raise
 
     def _publish(self, built: BuiltSegment | None, group: Sequence[S]) -> None:
-        """Replace a group by its new segment, if there is one, and complete the digest."""
+        """Replace a group by its new segment, if there is one, and complete the digest file."""
         work = self.work
         try:
             if built is not None:

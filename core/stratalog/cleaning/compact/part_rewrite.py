@@ -1,4 +1,4 @@
-"""Rewrite of one part of a log: its bounds, its filters and its publisher."""
+"""Rewrite of the local or the tier part of a log: its bounds, its filters and its publisher."""
 
 from __future__ import annotations
 
@@ -57,30 +57,31 @@ def _whole_log_reader(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
 
 
 def _check_nothing() -> None:
-    """Do nothing: the round has no reason to end early."""
+    """Do nothing: the compaction round has no reason to end early."""
 
 
 @dataclass(slots=True)
 class PartRewrite(Generic[S]):
-    """Rewrite of one part of a log by the two passes, for a compaction, its preview, or a task of a job.
+    """Rewrite of the local or the tier part of a log by two passes, for a compaction, its preview, or a task of a job.
 
     Attributes:
-        part: the part of the log that is rewritten.
+        part: segments of the part of the log that is rewritten.
         publisher: begins the new segments, and replaces the old ones by them.
         job: bounds of the rewrite: the closed segments from ``start`` to ``end`` (exclusive).
         filters: a record is dropped if at least one of these filters drops it.
-        keeps_tombstones: True if the log has older records below ``job.start``: the round then drops neither tombstones
-            nor transaction markers.
+        keeps_tombstones: True if the log has older records below ``job.start``: the compaction round then drops neither
+            tombstones nor transaction markers.
         read_bytes: number of bytes to read with one call.
         throttle: called with the number of bytes of each read and write; may wait, to limit the bytes per second.
-        check: called regularly; an error that ``check`` raises ends the round.
+        check: called regularly; an error that ``check`` raises ends the compaction round.
         on_bytes: called with the number of bytes of each read.
         is_copied: True to write each new segment while its group is read for the first time, even if nothing may be
             dropped. For a group of one segment in a tier, a second read costs more than the temporary file.
-        stats: statistics of the round.
-        digests: digests of segments, made with ``job.secret``, by which the round skips unchanged segments; None to
-            read all segments. Only local segments have digests.
-        whole_log: returns the given fields of the committed records of both parts of the log; None if not available.
+        stats: statistics of the compaction round.
+        digests: digest files of segments, made with ``job.secret``, by which the round skips unchanged segments; None
+            to read all segments. Only local segments have digest files.
+        whole_log: returns the given fields of all committed records of the log, in the tier and on local disk; None if
+            not available.
     """
 
     part: SegmentRange[S]
@@ -107,7 +108,7 @@ class PartRewrite(Generic[S]):
         filters: Sequence[RecordFilter],
         read_bytes: int,
     ) -> Self:
-        """Return the rewrite of one part of an engine's log."""
+        """Return the rewrite of the local or the tier part of an engine's log."""
         return cls(part, publisher, job, filters, _has_older(log, job), read_bytes, whole_log=_whole_log_reader(log))
 
     def segments(self, start: int, end: int) -> Iterator[S]:

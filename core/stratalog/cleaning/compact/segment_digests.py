@@ -1,8 +1,7 @@
-"""Digest files, one beside each compacted segment.
+"""Digest files, one beside each compacted segment, with which a later compaction round skips unchanged segments.
 
-If the digest of a segment proves that no filter drops a record, a later compaction round skips the segment. The filters
-define the content of a digest. A digest is optional: if the file is missing, damaged, or describes an earlier version
-of the segment, the round reads the segment. docs/formats/digest.md describes the format.
+The filters define the content of a digest file. The file is optional: if it is missing, damaged, or describes an
+earlier version of the segment, the round reads the segment. docs/formats/digest.md describes the format.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ class Digest:
         due_ms: time (ms since 1970) when the first tombstone of the segment expires; ``NEVER_MS`` without tombstones.
         secret: secret with which the filters have hashed the keys in the sections.
         sections: the sections in the file, named after their kinds.
-        unchanged: state in which a round must reach the segment to skip it; empty until ``find_sparing`` reads it.
+        unchanged: state in which a compaction round must reach the segment to skip it; empty until ``find_sparing``
+            reads it.
     """
 
     identity: Identity
@@ -95,9 +95,9 @@ class SegmentDigests:
         self.secret = new_secret if any_digest is None else any_digest.secret
 
     def find_sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """Return the digest of a segment if it proves that no filter drops a record and no tombstone has expired.
+        """Return a segment's digest file if it proves that no filter drops a record and no tombstone has expired.
 
-        Return None if it does not prove that, or if the segment has no valid digest.
+        Return None if it does not prove that, or if the segment has no valid digest file.
         """
         digest = self._digests.get(segment.base_offset)
         if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:
@@ -121,7 +121,7 @@ class SegmentDigests:
         return digest
 
     def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
-        """Iterate over the kinds and bytes of the filters' sections, to write them into a merged segment's digest.
+        """Iterate over the kinds and bytes of the filters' sections, to write them into a merged segment's digest file.
 
         The section of ``unchanged_segments`` is left out.
         """
@@ -195,7 +195,7 @@ class DigestWriter:
                 self._files.remove(self._name + _NEW)
                 self._file = self._files.open_segment(self._name + _NEW, create=True)
             self._file.append(data)
-        except (FileReplacedError, OutOfResourcesError):  # a digest only saves time; free space is for records
+        except (FileReplacedError, OutOfResourcesError):  # a digest file only saves time; free space is for records
             self.abandon()
             return False
         return True

@@ -1,6 +1,6 @@
 """Interfaces for the input and the output of a compaction round, the input from local disk, and statistics.
 
-The input is one part of a log: its local segments, or its segments in the tier.
+The input is the local part of a log, or its tier part.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class RewriteStats:
         records_read: records that pass 2 has read.
         records_kept: records that stay, of those that pass 2 has read.
         segments_before: number of segments in the processed groups of adjacent segments.
-        segments_after: number of segments after the round; each group is one segment then.
-        segments_spared: number of segments that lose nothing according to their digests, and were not decoded.
+        segments_after: number of segments after the compaction round; each group is one segment then.
+        segments_spared: number of segments that lose nothing according to their digest files, and were not decoded.
         bytes_freed: size of the replaced segments minus the size of the new segments; can be negative.
     """
 
@@ -59,7 +59,7 @@ class RewriteStats:
 
 
 class SegmentRange(Protocol[S]):
-    """Input of a compaction round: the segments of one part of a log, as they were when the round began."""
+    """Input of a compaction round: the segments of a log's local or tier part, as they were when the round began."""
 
     @property
     def name(self) -> TopicPartition:
@@ -76,8 +76,8 @@ class SegmentRange(Protocol[S]):
     def from_offset(self, offset: int) -> Iterator[S]:
         """Iterate over the segments that end above ``offset``, ascending.
 
-        Segments after this part of the log follow, because they may contain the end markers of its transactions. The
-        iterator keeps no reference to the segments that it has returned.
+        The iterator also returns the log's segments after this part, because they may contain the end markers of its
+        transactions. It keeps no reference to the segments that it has returned.
         """
 
     def producers(self) -> list[ProducerEntry]:

@@ -1,10 +1,10 @@
 """Segments that a log has committed to its tier, as the input and the output of a compaction round.
 
-If a segment has a copy on local disk, the round reads the copy. The round writes new segments into the tier.
+If a segment has a copy on local disk, the compaction round reads the copy. It writes new segments into the tier.
 
-The round first uploads the new objects, then deletes the local copies of the replaced segments, and then commits.
-Therefore a local copy never differs from the committed segment. After a crash before the commit, the tier still has the
-old segments.
+The compaction round first uploads the new objects, then deletes the local copies of the replaced segments, and then
+commits. Therefore a local copy never differs from the committed segment. After a crash before the commit, the tier
+still has the old segments.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from stratalog.tier.upload.segment_source import SegmentFacts
 
 @dataclass(slots=True)
 class Traffic:
-    """Numbers of bytes of ``.log`` files that one round has read from the tier and uploaded to it.
+    """Numbers of bytes of ``.log`` files that one compaction round has read from the tier and uploaded to it.
 
-    The requests transfer another number of bytes: a layout may compress a segment, and a cache may contain a part of a
-    segment. Indexes and snapshots are not counted.
+    The requests transfer another number of bytes: a layout may compress a segment, and a cache may contain a piece of
+    a segment. Indexes and snapshots are not counted.
     """
 
     downloaded_bytes: int = 0

@@ -73,8 +73,8 @@ class TransactionPass:
 
     Attributes:
         components: the log's components.
-        keeps_markers: True to keep all markers, and the index entries of abort markers, because older parts of the log
-            may contain data of their transactions.
+        keeps_markers: True to keep all markers, and the index entries of abort markers, because older segments of the
+            log may contain data of their transactions.
         committed: ids of producers whose current transaction is committed later; the pass has read data of that
             transaction, but not yet its marker.
         kept_entries: index entries of the aborted transactions whose markers stay, by the marker's offset.
@@ -118,7 +118,7 @@ class TransactionPass:
 
     def _ends_nothing(self, batch: RecordBatch, data: Buffer) -> bool:
         if batch.record_count <= 0:
-            return not self.keeps_markers  # emptied by an earlier round
+            return not self.keeps_markers  # emptied by an earlier compaction round
         control = read_control(data, batch, self.components)
         if not isinstance(control, EndMarker):
             return False

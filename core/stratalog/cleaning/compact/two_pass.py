@@ -77,7 +77,7 @@ def _observe_log(work: PartRewrite[S], filters: Sequence[RecordFilter]) -> None:
 
 
 class _PartPass(Generic[S]):
-    """Pass 1 over one part of a log from offset ``start`` on, for the filters that observe these records."""
+    """Pass 1 over a log's local or tier part from offset ``start`` on, for the filters that observe these records."""
 
     def __init__(self, work: PartRewrite[S], filters: Sequence[RecordFilter], start: int) -> None:
         self._work, self._filters, self._start = work, filters, start

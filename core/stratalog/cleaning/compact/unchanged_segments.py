@@ -1,9 +1,9 @@
-"""Part of a segment's digest about transactions, batches without records, and tombstones of V0 and V1.
+"""Section of a segment's digest file about transactions, batches without records, and tombstones of V0 and V1.
 
-A later round may drop a transaction marker or an empty batch, depending on the batches before the segment. The digest
-therefore stores the state in which the last round reached the segment. If a later round reaches the segment in the same
-state, the round can skip the segment. The digest also stores the state after the segment, with which a round that skips
-the segment reads the following segments.
+A later compaction round may drop a transaction marker or an empty batch, depending on the batches before the segment.
+The digest file therefore stores the state in which the last round reached the segment. If a later round reaches the
+segment in the same state, the round can skip the segment. The digest file also stores the state after the segment, with
+which a round that skips the segment reads the following segments.
 
 Source: apache/kafka CleanedTransactionMetadata, Cleaner.cleanInto (shouldRetainRecord, lastRecordsOfActiveProducers).
 """
@@ -30,7 +30,7 @@ _NEEDS, _NEEDED, _LEAVES = 1, 2, 4
 
 @dataclass(slots=True)
 class UnchangedState:
-    """State of transactions and empty batches in which a round may skip a segment, and the state after the segment.
+    """State of transactions and empty batches in which a compaction round may skip a segment, and the state after it.
 
     One object may describe several adjacent segments.
 
@@ -55,7 +55,7 @@ class UnchangedState:
     def holds(
         self, open_commits: set[int], last_records: Mapping[int, tuple[int, int]], *, old_tombstones_stay: bool
     ) -> bool:
-        """Return True if a round that reaches the segment in the given state would leave the segment unchanged.
+        """Return True if a compaction round that reaches the segment in the given state would leave it unchanged.
 
         Args:
             open_commits: ids of producers with a committed transaction that has data before the segment, and its marker
@@ -70,7 +70,7 @@ class UnchangedState:
         return all(is_last(last_records.get(producer), *batch) for producer, *batch in self.empty_batches)
 
     def pass_over(self, open_commits: set[int]) -> None:
-        """Update ``open_commits`` (see ``holds``) as if the round had read the segment."""
+        """Update ``open_commits`` (see ``holds``) as if the compaction round had read the segment."""
         open_commits.difference_update(producer for producer, is_open in self.leaves.items() if not is_open)
         open_commits.update(producer for producer, is_open in self.leaves.items() if is_open)
 
@@ -131,7 +131,7 @@ class BatchVerdicts(NamedTuple):
 
 @dataclass(slots=True)
 class UnchangedTracker:
-    """Tracker of transactions in the segments that a pass writes: computes the state that the next round will find.
+    """Tracker of transactions in the segments that a pass writes: computes the state that the next round finds.
 
     Attributes:
         components: the log's components.
@@ -147,7 +147,7 @@ class UnchangedTracker:
     def note(self, table: BatchTable, facts: BatchVerdicts, state: UnchangedState) -> bool:
         """Add the batches that the pass writes from a table to the segment state ``state``.
 
-        Return False if the next round will drop or change a batch.
+        Return False if the next compaction round will drop or change a batch.
         """
         is_unchanged = True
         for row, verdicts in enumerate(facts.verdicts):
@@ -165,10 +165,10 @@ class UnchangedTracker:
         return is_unchanged
 
     def _note_empty(self, batch: RecordBatch, state: UnchangedState) -> bool:
-        """Add a batch without records to ``state``; return False if the next round will drop the batch."""
+        """Add a batch without records to ``state``; return False if the next compaction round will drop it."""
         empty_batch = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
         if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *empty_batch[1:]):
-            return False  # it stays only because it was the last batch of the round
+            return False  # it stays only because it was the last batch of the compaction round
         state.empty_batches.append(empty_batch)
         if batch.is_transactional and not batch.is_control:
             self._set_open(batch.producer_id, state, is_open=True)

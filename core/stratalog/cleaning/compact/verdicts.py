@@ -33,7 +33,8 @@ def judge_records(filters: Sequence[RecordFilter], records: RecordColumns, end: 
     """Return one verdict (a byte) for each record: a record is dropped if at least one filter drops it.
 
     Filters do not judge records from offset ``end`` on: these records stay. As in Kafka, tombstones among these records
-    get ``Verdict.DROP_AT_HORIZON``, and their batch gets a delete horizon in this round.
+    get ``Verdict.DROP_AT_HORIZON``, and their batch gets a delete horizon in this compaction
+    round.
 
     Raises:
         PluginError: a filter returns an unknown verdict, or not exactly one for each record.
@@ -131,7 +132,7 @@ def stay_empty(
     Args:
         table: a table of magic 2.
         last_records: the last data offset (-1 if there is none) and the epoch of each known producer.
-        ends_round: True if the round ends with the table.
+        ends_round: True if the compaction round ends with the table.
 
     Returns:
         One bool for each batch; None instead if the table has no producer ids and does not end the round.

@@ -59,7 +59,7 @@ def erase(
     Args:
         log: the log.
         key: the whole key.
-        tier: the log's part in a tier; None if the log has no tier.
+        tier: the tier part of the log; None if the log has no tier.
         dry_run: search and report, but change nothing; ``sha256_after`` in the result is then "".
         on_bytes: called with the size of each segment that was searched.
     """
@@ -85,7 +85,7 @@ class _Erasure:
     Attributes:
         log: the log.
         key: the whole key.
-        tier: the log's part in a tier; None if the log has no tier.
+        tier: the tier part of the log; None if the log has no tier.
         on_bytes: called with the size of each segment that was searched.
         end: log end offset when the erasure began.
         dry_run: True to search and report, but change nothing.

@@ -23,7 +23,7 @@ class ErasedSegment:
         bytes_after: size of the batches after the erasure; equal to ``bytes_before`` in a dry run.
         sha256_before: hash (hex) of the batches before the erasure.
         sha256_after: hash (hex) of the batches after the erasure; "" in a dry run.
-        part: "local" or "tier".
+        part: the part of the log that has the segment, "local" or "tier".
         objects_before: keys of the segment's objects in the tier before the erasure; () for a local segment.
         objects_after: keys of the segment's new objects in the tier; () for a local segment or in a dry run.
     """

@@ -51,7 +51,8 @@ class RangeFate:
             if the log has 100 or more older segments.
         reason: reasons of the policies, for people; may be "".
         size_bytes: present size.
-        freed_bytes: bytes that the next pass or round frees; for ``Fate.EVICT``, bytes on local disk.
+        freed_bytes: bytes that the next retention pass or compaction round frees; for ``Fate.EVICT``, bytes on local
+            disk.
     """
 
     start: int
@@ -98,7 +99,7 @@ def explain(
     given, ``key`` is ignored. If none is given, the result contains all ranges, but no records.
 
     Raises:
-        StorageError: the pass or a round would fail with this error.
+        StorageError: the retention pass or a compaction round would fail with this error.
     """
     newer_by_offset = _find_offsets(log, offset, key)
     retention, _ = plan_pass(log, policies, tier, now_ms=now_ms)
@@ -122,7 +123,7 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class RoundEffect:
-    """Preview of the next compaction round over one part of a log; ``preview`` is None if no round is due."""
+    """Preview of the next compaction round over a log's local or tier part; ``preview`` is None if no round is due."""
 
     plan: CompactionPlan
     preview: RoundPreview | None

@@ -20,8 +20,8 @@ class Forecast:
     Attributes:
         segments: the segments, oldest first. In a tier with very many segments, one item may describe all segments of a
             manifest page.
-        ranges: fate of each item of ``segments``. ``Fate.COMPACT`` means that the round reads the segment;
-            ``freed_bytes`` is then 0, because the freed size is not known before the round.
+        ranges: fate of each item of ``segments``. ``Fate.COMPACT`` means that the compaction round reads the
+            segment; ``freed_bytes`` is then 0, because the freed size is not known before the round.
         dirty_ratio: share of the closed segments' bytes that were not compacted yet, from 0 to 1; None if no policy
             compacts the log.
     """

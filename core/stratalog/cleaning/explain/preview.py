@@ -26,7 +26,7 @@ from stratalog.spi.cleanup import CleanupPolicy
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment that a round would write in place of the segments with the offsets [start, end)."""
+    """One segment that a compaction round would write in place of the segments with the offsets [start, end)."""
 
     start: int
     end: int
@@ -62,10 +62,10 @@ def preview(
 ) -> RoundPreview | None:
     """Run a planned compaction round without writing, and return its expected result; None if no round is planned.
 
-    For the part in a tier, the call downloads the segments of the round that have no local copy.
+    If the plan is for the tier part of a log, the call downloads the segments of the round that have no local copy.
 
     Args:
-        plan: plan for one part of a log.
+        plan: plan for the local or the tier part of a log.
         policies: policies of the topic.
         limits: limits of the round.
         now_ms: time when the round would begin.
@@ -133,7 +133,7 @@ class _CountingBuilder:
 
 
 class _CountingPublisher:
-    """Publisher for a preview: records the segments that a round would write, and changes nothing.
+    """Publisher for a preview: records the segments that a compaction round would write, and changes nothing.
 
     Attributes:
         planned: the segments that a round would publish.

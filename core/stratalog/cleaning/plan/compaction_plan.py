@@ -1,4 +1,4 @@
-"""Compaction plans: which parts of logs are due, and in which order, according to the policies of their topics.
+"""Compaction plans: which local and tier parts of logs are due, and in which order, by the policies of their topics.
 
 Source: apache/kafka LogCleanerManager.
 """
@@ -20,14 +20,14 @@ from stratalog.tier.tier_log import TierLog
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """Compaction plan for one part of a log.
+    """Compaction plan for the local or the tier part of a log.
 
     Attributes:
         log: the log.
         rewrite: bounds of the next compaction round; None if no round is due.
         reason: reason why a round is due or not, for people; may be "".
         error: error that prevented a plan; None if there was none.
-        tier: the log's part in the tier if the plan is for that part; None if the plan is for the local part, which
+        tier: the tier part of the log if the plan is for this part; None if the plan is for the local part, which
             consists of the segments that are not in the tier.
         download_bytes: bytes of ``.log`` files that the round reads from the tier: each segment without a local copy
             once, and twice if the segment is in the dirty range.
@@ -47,7 +47,7 @@ class CompactionPlan:
 
 
 def first_dirty_offset_of(plan: CompactionPlan) -> int:
-    """Return the first dirty offset of the part of the log that a plan is for; -1 if unknown."""
+    """Return the first dirty offset of the local or tier part that a plan is for; -1 if unknown."""
     if plan.tier is not None:
         return plan.tier.view().first_dirty_offset
     dirty_start = plan.log.maintenance.cleaning.dirty_start
@@ -62,7 +62,7 @@ def plan_parts(
     now_ms: int,
     asks_all: bool = False,
 ) -> list[CompactionPlan]:
-    """Return a plan for a log's local part, and one for its part in the tier; [] if no policy rewrites logs.
+    """Return a plan for a log's local part, and one for its tier part; [] if no policy rewrites logs.
 
     Without segments in the tier, there is only the plan for the local part. Segments that will be offloaded are
     compacted only after they are in the tier. The plans contain the errors of policies, and errors of reads of segments
@@ -71,8 +71,8 @@ def plan_parts(
     Args:
         log: the log.
         policies: policies of its topic.
-        tier: the log's part in a tier; None if the log has no tier.
-        now_ms: time when the round would begin.
+        tier: the tier part of the log; None if the log has no tier.
+        now_ms: time when the compaction round would begin.
         asks_all: True to call the policies even if no policy has a record filter. If the log is uncleanable, or if a
             policy then fails or plans a Rewrite, which is an error, one plan reports this. If not, the result is [].
     """
@@ -97,8 +97,8 @@ def plan_parts(
     part_actions = [action for name in rewriting for action in actions[name] if isinstance(action, Keep | Rewrite)]
     for part in cleanable_parts:
         plan = _merge_actions(log, summary, part_actions, part, deleted_end)
-        # A local round could drop a record because of a newer record that is not in the tier yet. A log that is
-        # restored from the tier alone would lack both records.
+        # A compaction round over the local part could drop a record because of a newer record that is not in the tier
+        # yet. A log that is restored from the tier alone would lack both records.
         if plan.rewrite is not None and part is None and has_tier and not log.config.remote_log_copy_disable:
             plan = replace(plan, rewrite=None, reason="being offloaded to the tier, where it is compacted")
         plans.append(plan)
@@ -138,7 +138,7 @@ def _actions(
 def _merge_actions(
     log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, deleted_end: int
 ) -> CompactionPlan:
-    """Return one plan for one part of a log, from the actions of all policies.
+    """Return one plan for the local or the tier part of a log, from the actions of all policies.
 
     The plan begins at or above ``deleted_end``, the end of the segments that the next retention pass deletes.
     """
@@ -164,7 +164,7 @@ def _merge_actions(
 
 
 def _limit_to_stable(log: Log, merged: Rewrite, tier: TierLog, segments: Sequence[SegmentSummary]) -> CompactionPlan:
-    """Return the plan for the part in a tier, up to the first transaction whose marker is not in the tier."""
+    """Return the plan for the tier part, up to the first transaction whose marker is not in the tier."""
     # If the local disk is lost before the marker is offloaded, that transaction counts as aborted. A record that was
     # dropped because of a newer record of the transaction would then be missing.
     try:

@@ -91,8 +91,8 @@ def has_filter(policy: CleanupPolicy) -> bool:
 def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]:
     """Return the policies that have a record filter, by name.
 
-    Every compaction round uses the filters of all of these policies, because each part of a log has only one first
-    dirty offset.
+    Every compaction round uses the filters of all of these policies, because the local part and the tier part of
+    a log have only one first dirty offset each.
     """
     return {name: policy for name, policy in policies.items() if has_filter(policy)}
 
@@ -119,7 +119,10 @@ def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
 
 
 def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
-    """Raise PluginError unless a rewrite consists of whole closed segments of one part below the last stable offset."""
+    """Raise PluginError unless a rewrite consists of whole closed segments below the last stable offset.
+
+    All these segments must be in the local part of the log, or all must be in its tier part.
+    """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     local = [segment for segment in summary.segments if not segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0

@@ -87,7 +87,7 @@ class RetentionPlan:
     Attributes:
         summary: summary of the log.
         total: actions for the whole log.
-        local: actions for the local part.
+        local: actions for the segments on local disk.
         removal: segments that the actions remove.
     """
 
@@ -97,7 +97,7 @@ class RetentionPlan:
     removal: Removal
 
     def reasons_to_keep(self, segment: SegmentSummary) -> list[str]:
-        """Return the reasons of the policies to keep a part of a segment, or all of it."""
+        """Return the reasons of the policies to keep a segment, or some of its offsets."""
         keeps = (action for action in (*self.total, *self.local) if isinstance(action, Keep))
         return [keep.reason for keep in keeps if keep.start < segment.end_offset and segment.base_offset < keep.end]
 
@@ -137,8 +137,9 @@ def plan_retention(
 def _removal(
     summary: LogSummary, total: Sequence[Action], local: Sequence[Action], config: TopicConfig, remote_end: int
 ) -> Removal:
-    """Return the segments that a pass removes with the actions for the whole log (``total``) and its local part.
+    """Return the segments that a pass removes.
 
+    ``total`` are the actions for the whole log, and ``local`` those for the segments on local disk.
     ``remote_end`` is the exclusive end offset of the tier: no segment that ends above it is evicted.
     """
     deletion = cut_of(total, summary.offsets.high_watermark)

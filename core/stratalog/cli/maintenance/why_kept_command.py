@@ -1,4 +1,4 @@
-"""``stratalog why-kept``: explain why parts of a log are kept, and when they are deleted."""
+"""``stratalog why-kept``: explain why the offset ranges of a log are kept, and when they are deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _RECORDS = ("offset", "fate", "newer_offset", "reason")
 def why_kept(
     place: LogPlace, output: Output, topic: str, partition: int, *, offset: int | None, key: str | None
 ) -> int:
-    """Explain for each part of a log why it is kept, and when retention or compaction removes it. Changes nothing.
+    """Explain for each offset range of a log why it is kept, and when retention or compaction removes it.
+
+    The command changes nothing.
 
     The times assume that no more records are written. The exit code is 1 if there is no record at --offset or with
     --key.

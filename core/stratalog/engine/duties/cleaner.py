@@ -1,4 +1,4 @@
-"""Cleaner: compacts the logs of an engine. Each log has a local part and, with a tier, a part in the tier.
+"""Cleaner: compacts the logs of an engine. Each log has a local part and, with a tier, a tier part.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.grabFilthiestCompactedLog.
 """
@@ -40,15 +40,15 @@ Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
 
 @dataclass(slots=True)
 class _CleanedPart:
-    """State of one part of a log (local or tier) during one run of the cleaner.
+    """State of the local or the tier part of a log during one run of the cleaner.
 
     A compaction round makes progress if the part is compacted up to a higher offset, or has fewer bytes or segments
-    afterwards. A policy is wrong if it plans the same round again after a round without progress.
+    afterwards. A policy is wrong if it plans the same compaction round again after a round without progress.
 
     Attributes:
-        log: log of the part.
+        log: the log.
         reached: greatest exclusive end of the compacted offsets; -1 if it is unknown.
-        idle: the plan of the latest round if that round made no progress, otherwise None.
+        idle: the plan of the latest compaction round if that round made no progress, otherwise None.
     """
 
     log: Log
@@ -56,7 +56,7 @@ class _CleanedPart:
     idle: Rewrite | None = None
 
     def note(self, rewrite: Rewrite, result: CompactionResult) -> bool:
-        """Record the result of a round. Return False if that round and the previous round made no progress."""
+        """Record the result of a compaction round. Return False if it and the previous round made no progress."""
         stats = result.stats
         progress = result.end > self.reached or stats.bytes_freed > 0 or stats.segments_after < stats.segments_before
         was_idle, self.idle = self.idle is not None, None if progress else rewrite
@@ -64,7 +64,7 @@ class _CleanedPart:
         return progress or not was_idle
 
     def repeats(self, rewrite: Rewrite) -> bool:
-        """Return True if the latest round made no progress, and ``rewrite`` has the same bounds as that round."""
+        """Return True if the latest compaction round made no progress, and ``rewrite`` has the bounds of that round."""
         idle = self.idle
         return idle is not None and _bounds(idle) == _bounds(rewrite)
 
@@ -76,8 +76,8 @@ class Cleaner:
         settings: the ``log.cleaner.*`` settings.
         clock: clock of the engine.
         policies: opens the cleanup policies of a topic.
-        tier_of: returns a log's part of the tier, or None if the log has no tier.
-        store_checkpoint: called with the log after each round, to store the checkpoint of compacted offsets.
+        tier_of: returns the tier part of a log, or None if the log has no tier.
+        store_checkpoint: called with the log after each compaction round, to store the checkpoint of compacted offsets.
 
     Attributes:
         limits: memory and buffer size of each thread.
@@ -108,7 +108,7 @@ class Cleaner:
         self._stopping = True
 
     def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
-        """Return one plan for each part of each log that has a compacting policy. Changes nothing.
+        """Return one plan for each part (local or tier) of each log with a compacting policy. Changes nothing.
 
         A plan contains a compaction round, the reason why no round is due, or an error. ``asks_all`` is True to call
         policies even if none of them has a record filter; see ``plan_parts``.
@@ -128,15 +128,16 @@ class Cleaner:
     def run(
         self, logs: Sequence[Log], *, asks_all: bool = False, progress: Progress | None = None
     ) -> list[CompactionResult]:
-        """Compact the dirtiest parts of logs until none is dirty enough, and return the result of each round.
+        """Compact the local and tier parts of logs, the dirtiest first; return the result of each compaction round.
 
-        Errors of planning come first in the result, then the rounds in the order in which they ended. If a policy plans
-        the same round again after that round changed nothing, the part of the log becomes uncleanable.
+        The call returns when no part is dirty enough. Errors of planning come first in the result, then the rounds in
+        the order in which they ended. If a policy plans the same round again after that round changed nothing, the part
+        of the log becomes uncleanable.
 
         Args:
             logs: logs to compact.
             asks_all: True to call policies even if none of them has a record filter; see ``plan_parts``.
-            progress: called with the bytes that the rounds have read.
+            progress: called with the bytes that the compaction rounds have read.
 
         Raises:
             StorageError: a log directory went out of service, or its checkpoint cannot be written. Raised after all
@@ -163,7 +164,7 @@ class Cleaner:
     def _plannable_parts(
         self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool
     ) -> dict[_Part, _CleanedPart]:
-        """Return the parts of logs that can be planned. Add the error of each other part to ``results``.
+        """Return the local and tier parts of logs that can be planned. Add the error of each other part to ``results``.
 
         A part with an error becomes uncleanable, unless a later plan may succeed.
         """
@@ -180,12 +181,12 @@ class Cleaner:
         return parts
 
     def _run_next(self, parts: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
-        """Compact the dirtiest part that no other thread compacts, and return the result; None if no round is due.
+        """Compact the dirtiest part of a log that no other thread compacts; return the result, None if none is due.
 
-        If the plan repeats a round that made no progress, mark the part as uncleanable instead.
+        If the plan repeats a compaction round that made no progress, mark the part as uncleanable instead.
         """
         with self._plan_lock:
-            cleaned_parts = list(parts.values())  # a copy: other threads remove parts after their rounds
+            cleaned_parts = list(parts.values())  # a copy: other threads remove parts of logs after their rounds
             logs = {cleaned.log.name: cleaned.log for cleaned in cleaned_parts if cleaned.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))
             plan = dirtiest(
@@ -219,7 +220,7 @@ class Cleaner:
                 self._busy.discard(part)
 
     def _refuse_plan(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
-        """Mark a part as uncleanable, because its policies repeat a round without progress. Return the error."""
+        """Mark a part of a log as uncleanable: its policies repeat a round without progress. Return the error."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(
             f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} again, although a "

@@ -39,7 +39,7 @@ class Duties:
         settings: intervals of the duties, and numbers of threads.
         env: its clock decides which duties are due, and its watch measures and traces the duties.
         open_logs: logs of the engine.
-        opener: returns a log's part of the tier.
+        opener: returns the tier part of a log.
         policies: opens the cleanup policies of a topic.
         cleaner: compactor of the logs.
         tiering: offloads logs and collects garbage in the tier; None without a tier.
@@ -118,7 +118,7 @@ class Duties:
         }
 
     def _clean_due(self) -> None:
-        """Compact the logs in service. Raise the first StoreError or LogDirError of a round."""
+        """Compact the logs in service. Raise the first StoreError or LogDirError of a compaction round."""
         for result in self.cleaner.run(self._logs_in_service()):
             if isinstance(result.error, StoreError | LogDirError):
                 raise result.error

@@ -157,7 +157,8 @@ _LOGS: Final[tuple[_Row[_LogState], ...]] = (
     _log_row("failed", "1 if the log is out of service after an error.", lambda state: int(not state.log.healthy)),
     _log_row(
         "uncleanable",
-        "1 if a part of the log is excluded from compaction, because a round failed or a cleanup policy is wrong.",
+        "1 if the local or the tier part of the log is excluded from compaction, because a compaction round failed "
+        "or a cleanup policy is wrong.",
         lambda state: int(
             bool(state.log.maintenance.cleaning.local.uncleanable or state.log.maintenance.cleaning.tier.uncleanable)
         ),

@@ -45,7 +45,7 @@ def verify_log(
 
     Args:
         log: the log.
-        remote: the log's part of the tier; None without a tier.
+        remote: the tier part of the log; None without a tier.
         deep: True to decode every local record, and to read every segment of the tier.
         repair: True to restore damaged objects of the tier from local disk. Local files are never repaired.
         on_bytes: called with the sizes of checked segments, or of checked pieces of a segment.

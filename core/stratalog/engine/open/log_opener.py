@@ -1,4 +1,4 @@
-"""Opener of an engine's logs: combines each log's folder with its settings, topic id and part of the tier."""
+"""Opener of an engine's logs: combines each log's folder with its settings, topic id and tier part."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class LogOpener:
         return self._tier is not None
 
     def remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
-        """Return a log's part of the tier, or None if the engine or the topic has no tier."""
+        """Return the tier part of a log, or None if the engine or the topic has no tier."""
         if self._tier is None or not config.remote_storage_enable:
             return None
         return self._tier.log(name, topic_id)
@@ -215,12 +215,12 @@ class LogOpener:
         return TopicNote(count, self._topics.own_settings(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
-        """Return an open log's part of the tier, or None if the engine or the topic has no tier."""
+        """Return the tier part of an open log, or None if the engine or the topic has no tier."""
         assert log.topic_id is not None
         return self.remote(log.name, log.topic_id, log.config)
 
     def connect_remote(self, log: Log) -> TierLog | None:
-        """Return an open log's part of the tier, ready for changes, or None if the engine or the topic has no tier.
+        """Return the tier part of an open log, ready for changes, or None if the engine or the topic has no tier.
 
         If the store was unavailable when the log was opened, the call connects the log now. Raises the errors of
         ``rejoin``.

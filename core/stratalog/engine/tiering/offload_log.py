@@ -125,7 +125,7 @@ def offload_log(
 
     Args:
         log: log with closed segments.
-        remote: the log's part of the tier.
+        remote: the tier part of the log.
         may_begin: called with the size of each segment before its upload; False ends the offload before that segment.
         topic: description of the topic, committed with the segments for readers of the tier; None for no description.
         on_bytes: called with the sizes of the pieces of segments that were sent.

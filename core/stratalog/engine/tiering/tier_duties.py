@@ -45,7 +45,7 @@ class TierDuties:
 
     Args:
         tier: the tier. This object does not close it.
-        opener: returns a log's part of the tier.
+        opener: returns the tier part of a log.
         settings: has the upload rate, the number of threads, and the history time.
         clock: clock of the engine.
     """

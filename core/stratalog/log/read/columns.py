@@ -97,7 +97,7 @@ def read_planned_arrow(
     partition: int,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the Arrow batches of ``read_arrow`` for ``span``, a part of a plan.
+    """Yield the Arrow batches of ``read_arrow`` for ``span``, an offset range in the plan.
 
     Damage at the log's end is raised only if ``span`` ends where the plan ends.
     """
@@ -231,7 +231,7 @@ def _read_planned(
     is_without: Callable[[ReadableSegment], bool] | None = None,
     read_stored: ReadStored[_T] | None = None,
 ) -> Iterator[_T]:
-    """Yield the pieces of ``span``, a part of a plan.
+    """Yield the pieces of ``span``, an offset range in the plan.
 
     If ``read_stored`` returns None for a segment, ``decode_batches`` yields the segment's pieces.
     """

@@ -47,7 +47,7 @@ def read_table(
 
 
 class _Share(NamedTuple):
-    """The part of a plan that is in one segment. ``size_bytes`` is estimated from the number of offsets."""
+    """Offset range of a plan in one segment. ``size_bytes`` is estimated from the number of offsets."""
 
     segment: Segment
     span: range
@@ -57,7 +57,7 @@ class _Share(NamedTuple):
 def pieces_of(plan: ReadPlan, components: Components, threads: int) -> list[range]:
     """Return the plan's offsets as pieces of similar size.
 
-    The list is empty if the range is short, or if a part of the range is in the tier: the tier reads ahead by itself.
+    The list is empty if the range is short, or if some of its offsets are in the tier: the tier reads ahead by itself.
     """
     shares = _shares(plan)
     total_bytes = sum(share.size_bytes for share in shares)
@@ -78,7 +78,7 @@ def pieces_of(plan: ReadPlan, components: Components, threads: int) -> list[rang
 
 
 def _shares(plan: ReadPlan) -> list[_Share]:
-    """Return the shares of the plan's segments; empty if any part of the plan is in the tier."""
+    """Return the shares of the plan's segments; empty if any offset of the plan is in the tier."""
     shares = list[_Share]()
     for segment, start, end, _ in plan.view.ranges(plan.span.start, plan.span.stop):
         if not isinstance(segment, Segment):

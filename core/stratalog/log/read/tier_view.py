@@ -78,7 +78,7 @@ class RemoteView:
         log_start: the committed log start offset.
         high_watermark: the log's high watermark when the root was written.
         segments: segments, ascending by offset.
-        leader_epochs: start offsets of the epochs in the tiered part, ascending.
+        leader_epochs: start offsets of the epochs in the tier part of the log, ascending.
         first_dirty_offset: offsets below it are compacted.
         identity: text that is unique to this root, if a key authenticates it; otherwise "".
         is_deleted: True if the topic was deleted; the collector deletes the rest of the log later.
@@ -111,7 +111,7 @@ class RemoteView:
         return segment if segment is not None and segment.base_offset <= offset else None
 
     def within(self, epochs: Sequence[EpochEntry]) -> RemoteView:
-        """Return the part of the tier that belongs to a log's history: the segments before the first divergence.
+        """Return the segments of the tier that belong to a log's history: those before the first divergence.
 
         Args:
             epochs: the leader epochs of the log, ascending. Offsets without a known epoch are not compared.
@@ -224,7 +224,7 @@ class OfflineSegments(RemoteSegments):
 
 
 class RemoteLog(Protocol):
-    """The tiered part of one log. Thread-safe. The head is the newest manifest root of the log."""
+    """The tier part of one log. Thread-safe. The head is the newest manifest root of the log."""
 
     def view(self) -> RemoteView:
         """Return the contents of the head (newest manifest root) as last read.

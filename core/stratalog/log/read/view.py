@@ -43,11 +43,11 @@ class ReadRange(NamedTuple):
 class LogView(NamedTuple):
     """State of one log, as readers see it.
 
-    ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the part of the tier that
-    belongs to this log: segments of another leader, which diverge from this log, are left out. It is None without a
-    tier. ``damage`` is the error at the log's end, if the log is truncated or damaged there; readers that reach the
-    log's end raise this error. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only
-    read and has no epochs.
+    ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the tier part
+    of this log, without segments of another leader that diverge from this log. It is None without a tier. ``damage`` is
+    the error at the log's end, if the log is truncated or damaged there; readers that reach the log's end raise this
+    error. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and has no
+    epochs.
     """
 
     name: TopicPartition

@@ -6,7 +6,7 @@ from stratalog.env.lock_order import LockRank
 
 
 class CleanedPart:
-    """State of the compaction of one part of a log, its local segments or its segments in the tier.
+    """State of the compaction of the local or the tier part of a log.
 
     Attributes:
         busy: lock held while segments of the part are rewritten. The lock of the local part is also held during an
@@ -30,7 +30,7 @@ class CleaningState:
 
     Attributes:
         local: state of the local part.
-        tier: state of the part in the tier.
+        tier: state of the tier part.
         dirty_start: first offset of the local part that is not compacted yet, from the cleaner's checkpoint; None if
             there is none.
         generation: number of calls of ``void``. A compaction in progress is invalid if the number has changed.

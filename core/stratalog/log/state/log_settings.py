@@ -18,7 +18,7 @@ class LogSettings:
     Attributes:
         config: settings of the topic.
         components: components that the settings name.
-        remote: the log's part of the tier; None without a tier.
+        remote: the tier part of the log; None without a tier.
     """
 
     config: TopicConfig

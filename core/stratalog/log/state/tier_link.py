@@ -1,4 +1,4 @@
-"""Link between a log and its tier: the log's part of the tier, the tier note, and the limit of local disk."""
+"""Link between a log and its tier: the tier part of the log, the tier note, and the limit of local disk."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class TierLink:
     def __init__(self, files: LogFiles, health: Health, lock: threading.RLock) -> None:
         self._files, self._health = files, health
         self._last_comparison: tuple[RemoteView, EpochCache, RemoteView] | None = (
-            None  # view of the tier, the log's epochs, the log's part of the tier
+            None  # view of the tier, the log's epochs, the tier part of the log
         )
         self.is_pressed, self.room = False, threading.Condition(lock)
         self.noting, self.noted_version = LockRank.TIER_NOTE.lock(), -1
 
     def select_own_part(self, remote: RemoteLog, epochs: EpochCache) -> RemoteView:
-        """Return the part of the tier that belongs to the history of a log with these epochs.
+        """Return the segments of the tier that belong to the history of a log with these epochs.
 
         The first call may read from the store, and raises the errors of ``RemoteLog.view``.
         """

@@ -188,7 +188,7 @@ class CleanupPolicyContract:
                     assert deleted_segments or action.end > log.offsets.log_start
 
     def test_a_plan_that_is_carried_out_is_not_planned_again(self, policy: CleanupPolicy) -> None:
-        """After some rounds of planning and executing, the plan has no DeletePrefix and no Rewrite."""
+        """After a few repetitions of planning and executing, the plan has no DeletePrefix and no Rewrite."""
         for config, log in itertools.product(self.configs(), self.summaries()):
             summary, planned = log, list[Sequence[Action]]()
             for _ in range(len(log.segments) + 2):
@@ -206,7 +206,7 @@ class CleanupPolicyContract:
                     assert action.end <= log.offsets.high_watermark
 
     def test_a_rewrite_has_bounds_that_the_core_takes(self, policy: CleanupPolicy) -> None:
-        """A rewrite covers closed segments of one part of the log, and ends at or below the last stable offset."""
+        """A rewrite covers closed segments of a log's local or tier part, and ends at or below the last stable offset."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if isinstance(action, Rewrite):
@@ -248,7 +248,7 @@ class CleanupPolicyContract:
 
     @pytest.fixture
     def filters(self, policy: CleanupPolicy) -> tuple[RecordFilter, RecordFilter]:
-        """Return two filters for separate rounds over the same log; skip the test if the policy has no filter."""
+        """Return two filters for two compaction rounds over the same log; skip the test if the policy has no filter."""
         if not has_filter(policy):
             pytest.skip("the policy rewrites nothing")
         job = RewriteJob(
@@ -308,7 +308,7 @@ class CleanupPolicyContract:
     def test_records_that_a_digest_spares_would_stay(
         self, filters: tuple[RecordFilter, RecordFilter], dirty: bytes
     ) -> None:
-        """If ``spares`` returns True for all sections of a digest, ``judge`` drops no record that the digest covers."""
+        """If ``spares`` returns True for all sections of a digest file, ``judge`` drops no record that they cover."""
         first, second = filters
         first.observe(self.records(500, prefix=b"unlike "))
         pieces, sections, kept_pieces = [self.records(), self.records(50)], list[bytes](), list[RecordColumns]()

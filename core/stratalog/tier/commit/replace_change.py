@@ -133,7 +133,7 @@ class Replacing:
     Attributes:
         entries: the new segments, ascending. Without ``keeps_others``, they cover exactly ``span``.
         span: offsets [start, end); each bound is a border between segments.
-        digest: ``digest_of`` the segments in the span when the plan was made.
+        digest: hash that ``digest_of`` returned for the segments in the span when the plan was made.
         keeps_others: True to keep the segments of the span whose offsets no new segment has.
         first_dirty_offset: first offset that is not compacted after the commit; None keeps the committed value.
         mark: progress of a writer that numbers its writes; None for other writers.

@@ -146,7 +146,7 @@ class Root:
     """One version of the state of a log in the tier.
 
     Older entries are in pages, the newest ones in the root itself. Page entries that end at or below the log start no
-    longer belong to the log. Therefore increasing the log start rewrites no page.
+    longer belong to the log. Therefore an increase of the log start rewrites no page.
 
     Attributes:
         log: name of the log.

@@ -94,10 +94,10 @@ def _parse_node(items: list[Any]) -> Node:
 
 
 def narrow_range(predicate: Node, log: LogReader, offset_range: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
-    """Return the parts of ``offset_range`` that can have records for which the predicate is true.
+    """Return the ranges in ``offset_range`` that can have records for which the predicate is true.
 
-    If the predicate is true for every record of a part, the part has the same ``is_counted`` as ``offset_range``. Other
-    parts have ``is_counted=False``, because their records must be read.
+    If the predicate is true for every record of a returned range, this range has the same ``is_counted`` as
+    ``offset_range``. Other ranges have ``is_counted=False``, because their records must be read.
     """
     matches = _match(predicate, log, (offset_range.start, offset_range.end), isolation)
     if not offset_range.is_counted:
@@ -190,7 +190,7 @@ def _match_interval(
 
 
 def _complement(spans: Spans, bounds: tuple[int, int]) -> Spans:
-    """Return the parts of ``bounds`` that are outside of ``spans``. The spans must be ascending."""
+    """Return the ranges in ``bounds`` that are outside of ``spans``. The spans must be ascending."""
     edges = [bounds[0], *(edge for span in spans for edge in span), bounds[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
