@@ -27,10 +27,8 @@ def why_kept(
 ) -> int:
     """Explain for each offset range of a log why it is kept, and when retention or compaction removes it.
 
-    The command changes nothing.
-
-    The times assume that no more records are written. The exit code is 1 if there is no record at --offset or with
-    --key.
+    The command changes nothing. The times assume that no more records are written. The exit code is 1 if there is no
+    record at --offset or with --key.
     """
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key exclude each other: give one")
