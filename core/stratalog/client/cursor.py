@@ -31,8 +31,8 @@ class Cursor:
         name: name of the partition.
         position: offset of the next record; None if the position is not set.
         leader_epoch: leader epoch of the record before the position; -1 if unknown.
-        truncation_offset: end offset of ``leader_epoch`` in the log if that offset is below the position: the log has
-            then lost the record before the position. Otherwise None.
+        truncation_offset: exclusive end offset of ``leader_epoch`` in the log if that offset is below the position: the
+            log has then lost the record before the position. Otherwise None.
         paused: True if polls skip the partition.
     """
 

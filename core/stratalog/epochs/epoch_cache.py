@@ -76,7 +76,7 @@ class EpochCache:
         return self.truncate_from_start(start).truncate_from_end(end).entries
 
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
-        """Return the end of ``epoch`` in a log with the log end offset ``log_end``.
+        """Return the exclusive end offset of ``epoch`` in a log with the log end offset ``log_end``.
 
         Kafka's request OffsetsForLeaderEpoch returns the same result.
 

@@ -57,9 +57,9 @@ class LogReport:
     """Result of the check of a log's folder.
 
     ``batches`` and ``records`` are the numbers of good batches and good records; ``records`` is None unless every
-    record was checked. ``size_bytes`` is the size of all segments. ``log_end`` is the end offset of the good part of
-    the last segment. ``known_end`` is the largest offset in a checkpoint, 0 if there is none. ``epochs`` are the leader
-    epochs of the batches.
+    record was checked. ``size_bytes`` is the size of all segments. ``log_end`` is the exclusive end offset of the good
+    part of the last segment. ``known_end`` is the largest offset in a checkpoint, 0 if there is none. ``epochs`` are
+    the leader epochs of the batches.
     """
 
     segments: int = 0

@@ -156,12 +156,13 @@ class LogMaintenance:
         return raise_log_start(self._state, before)
 
     def evict(self, end: int, *, above: int = 0) -> int:
-        """Remove the segments that end at or below ``end`` from local disk, and return the number of evictions.
+        """Remove the segments up to the end offset ``end`` from local disk, and return the number of evictions.
 
-        Listeners are notified of each eviction. Removed segments that end at or below ``above`` do not count as
-        evictions, because the log deletes their records. If the active segment is removed, the log rolls first. Nothing
-        is removed while the tier is unavailable. A segment with records above the log start that the tier does not have
-        stays. If ``end`` is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
+        The end offset of these segments (exclusive) is at most ``end``. Listeners are notified of each eviction.
+        Removed segments whose end offset is at most ``above`` do not count as evictions, because the log deletes their
+        records. If the active segment is removed, the log rolls first. Nothing is removed while the tier is
+        unavailable. A segment stays if it has records at or above the log start that the tier does not have. If ``end``
+        is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
         """
         removed_segments = drop_segments(self._state, end) if end else []
         evicted_segments = [segment for segment in removed_segments if segment.end_offset > above]

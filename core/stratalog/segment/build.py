@@ -275,7 +275,7 @@ class RollingBuilder:
         self.next_offset = last + 1
 
     def finish(self, end_offset: int | None = None) -> None:
-        """Finish the last segment, which ends at ``end_offset``; None means that it ends after the last batch.
+        """Finish the last segment at ``end_offset`` (exclusive); None means the offset after the last batch.
 
         A segment without offsets is not created.
 

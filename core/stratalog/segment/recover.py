@@ -29,9 +29,9 @@ markers of the table end, by the row of the marker."""
 class ValidPart:
     """Good part of a segment, as a scan found it.
 
-    ``valid_bytes`` and ``end_offset`` are the end of the good part, and ``largest`` is its largest timestamp.
-    ``damage`` is the error that stopped the scan; None if the whole segment is good. ``entries`` has the contents of
-    each index.
+    ``valid_bytes`` is the size of the good part, ``end_offset`` its exclusive end offset, and ``largest`` its largest
+    timestamp. ``damage`` is the error that stopped the scan; None if the whole segment is good. ``entries`` has the
+    contents of each index.
     """
 
     valid_bytes: int

@@ -63,8 +63,8 @@ def index_floor(segment: ReadableSegment, offset: int, components: Components) -
 def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
     """Return True if ``tables``, which were read from the position of an index entry, fit that entry.
 
-    One of the batches must end with ``indexed_offset``. It need not be the first one: Kafka before 4.1 indexes the last
-    offset of an append, which may be the last offset of a later batch.
+    One of the batches must have the last offset ``indexed_offset``. It need not be the first one: Kafka before 4.1
+    indexes the last offset of an append, which may be the last offset of a later batch.
     """
     if not tables or tables[0].last_offset[0] > indexed_offset:
         return False
@@ -74,7 +74,8 @@ def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
 def check_position(segment: ReadableSegment, position: int, offset: int, components: Components) -> int:
     """Return ``position`` (bytes) if a good batch begins there, at or below ``offset``; otherwise 0.
 
-    A batch of magic 0 or 1 must also end at or below ``offset``, because it may not store its first offset.
+    The last offset of a batch of magic 0 or 1 must be at or below ``offset``, too, because it may not store its first
+    offset.
     """
     batch = batch_at(segment, position, components) if position > 0 else None
     if batch is None:

@@ -107,7 +107,7 @@ def check_segment(
     The check ends at the first damaged batch. The indexes are then not compared, unless the damage is a torn write.
 
     Args:
-        segment: the segment. Unless ``is_last``, no batch may reach its ``end_offset``.
+        segment: the segment. Unless ``is_last``, no batch may have its ``end_offset`` or a higher offset.
         components: the log's components.
         indexes: the indexes to compare with the batches.
         records: True to decompress and decode every record.
@@ -266,7 +266,7 @@ class _IndexCheck(ABC):
 
 
 class _OffsetCheck(_IndexCheck):
-    """Check that a batch starts at each entry's position, and that earlier batches end below the entry's offset."""
+    """Check that a batch starts at each entry's position, and that earlier batches have only lower offsets."""
 
     role = IndexRole.OFFSET
 

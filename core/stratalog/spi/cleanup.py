@@ -20,11 +20,11 @@ class SegmentSummary:
     ``age_from_ms`` is the largest record timestamp, or the file's modification time if no record has a timestamp. A
     segment may be ``is_local``, ``is_remote``, or both. ``is_active`` is True for the segment that receives appends.
 
-    A closed segment is dirty if it ends above ``dirty_start`` (local) or ``tier_dirty_start`` (tier) of the LogSummary.
-    ``first_timestamp_ms`` is the largest timestamp of a dirty segment's first batch. It is -1 if that batch has no
-    timestamp, or if the core did not read the batch. The core reads it only before it plans compaction of a topic that
-    sets ``max.compaction.lag.ms``, and only in the dirty segments on local disk and the first dirty segment of the
-    tier.
+    A closed segment is dirty if its end offset (exclusive) is above ``dirty_start`` (local) or ``tier_dirty_start``
+    (tier) of the LogSummary. ``first_timestamp_ms`` is the largest timestamp of a dirty segment's first batch. It is -1
+    if that batch has no timestamp, or if the core did not read the batch. The core reads it only before it plans
+    compaction of a topic that sets ``max.compaction.lag.ms``, and only in the dirty segments on local disk and the
+    first dirty segment of the tier.
 
     A segment in the tier can overlap local segments that have other base and end offsets. Then ``size_bytes`` of the
     segment in the tier is an estimate of its bytes that are not on local disk. Therefore a sum over all segments counts
@@ -74,10 +74,10 @@ class LogSummary:
         """Return a Rewrite or Keep for the tier part, then one for the local part.
 
         A policy can return these actions from ``plan`` if its filter drops a record only because of other records,
-        never because of its age. In both parts, the method uses only closed segments whose end is above the log start,
-        and at or below the last stable offset. A part without such segments has no action. The action is a Rewrite if
-        more than ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments that end above the part's
-        dirty start. Otherwise it is a Keep.
+        never because of its age. In both parts, the method uses only closed segments whose end offset is above the log
+        start, and at or below the last stable offset. A part without such segments has no action. The action is a
+        Rewrite if more than ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments whose end
+        offset is above the part's dirty start. Otherwise it is a Keep.
         """
         actions = list[Action]()
         for is_remote, checkpoint in ((True, self.tier_dirty_start), (False, self.dirty_start or 0)):

@@ -172,16 +172,16 @@ class RecordFormat(ABC):
                 them.
             since_ms: the largest timestamp of the first returned batch must be at or above this timestamp. None sets no
                 such condition.
-            indexed_ms: largest timestamp of the batch that ends at ``indexed_offset``, from an index; the format
-                compares it with the batch. If None, the timestamp is not compared.
+            indexed_ms: largest timestamp of the batch with the last offset ``indexed_offset``, from an index; the
+                format compares it with the batch. If None, the timestamp is not compared.
 
         Returns:
             Start position (bytes), exclusive end position and last offset of the batches. If the last offset of the
             first batch is at or above ``bound``, both positions are equal, and the last offset is not used. The end can
             be above the size of ``data`` (``beyond_bytes``). The result is None if the caller must use ``scan``.
             This is the case if ``data`` has no batch with which the result could begin, if that batch is not complete,
-            if bytes before it are damaged, or if an entry has another magic. It is the case, too, if no batch ends at
-            ``indexed_offset``, or if the largest timestamp of the batch that ends there is not ``indexed_ms``. The
+            if bytes before it are damaged, or if an entry has another magic. It is the case, too, if no batch has
+            the last offset ``indexed_offset``, or if the largest timestamp of this batch is not ``indexed_ms``. The
             default implementation returns None.
         """
         del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes, since_ms, indexed_ms

@@ -274,7 +274,8 @@ class TierLog(TierLogReader):
     def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
         """Remove the segments from ``offset`` on, in one commit, because another leader wrote them.
 
-        ``offset`` must be the end offset of a segment, or the log start. If the tier ends at or below it, do nothing.
+        ``offset`` must be the end offset of a segment, or the log start. If the end offset of the tier is at
+        or below ``offset``, do nothing.
 
         Raises:
             StorageError: ``offset`` is below the log start or inside a segment.

@@ -73,7 +73,7 @@ class TierTarget:
             self.remote.discard(entries)
 
     def _read_snapshot(self, end_offset: int) -> bytes | None:
-        """Return the producer snapshot of the committed segment that ends at ``end_offset``; None if there is none."""
+        """Return the producer snapshot of the committed segment with this end offset; None if there is none."""
         entries = self.remote.entries(end_offset - 1, end_offset, self.remote.root)
         if not entries or entries[-1].info.end_offset != end_offset:
             return None

@@ -31,7 +31,7 @@ class TtlHeaderPolicy(CleanupPolicy):
     """Policy that rewrites closed segments outside of the tier when enough of their bytes were not checked yet."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return one action for the closed segments outside of the tier that end at or below the last stable offset.
+        """Return one action for the closed segments outside of the tier, up to the last stable offset.
 
         The action is a Rewrite if more than ``min.cleanable.dirty.ratio`` of their bytes were not checked yet, and a
         Keep otherwise. Without such segments, there is no action.

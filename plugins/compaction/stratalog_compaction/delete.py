@@ -68,7 +68,8 @@ def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
     For an empty log, it is empty.
 
     The rules are applied in order. Each rule deletes the oldest remaining segments, until it keeps a segment. Segments
-    that end above the high watermark are never deleted. An empty active segment is never deleted, either.
+    whose end offset (exclusive) is above the high watermark are never deleted. An empty active segment is never
+    deleted, either.
     """
     if not log.segments:
         return ()

@@ -112,7 +112,7 @@ class PartRewrite(Generic[S]):
         return cls(part, publisher, job, filters, _has_older(log, job), read_bytes, whole_log=_whole_log_reader(log))
 
     def segments(self, start: int, end: int) -> Iterator[S]:
-        """Yield the segments of the job that end above ``start`` and begin below ``end``."""
+        """Yield the job's segments with an end offset (exclusive) above ``start`` and a base offset below ``end``."""
         for segment in self.part.from_offset(start):
             if segment.base_offset >= end:
                 return

@@ -74,7 +74,7 @@ class SegmentRange(Protocol[S]):
         """Settings of the log's topic."""
 
     def from_offset(self, offset: int) -> Iterator[S]:
-        """Iterate over the segments that end above ``offset``, ascending.
+        """Iterate over the segments whose end offset (exclusive) is above ``offset``, ascending.
 
         The iterator also returns the log's segments after this part, because they may contain the end markers of its
         transactions. It keeps no reference to the segments that it has returned.
@@ -119,7 +119,7 @@ class LocalRange:
         self.producers = log.producers
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """Iterate over the segments that end above ``offset``, ascending; the active segment is the last one."""
+        """Iterate over the segments with an end offset above ``offset``, ascending; the active segment is the last one."""
         first = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
         return iter(self.segments[first:])
 

@@ -98,7 +98,7 @@ class TierRange:
         name: the log.
         components: its components.
         config: settings of the topic.
-        committed: returns the committed segments that end above an offset, ascending.
+        committed: returns the committed segments whose end offset (exclusive) is above an offset, ascending.
         producers: returns the known producers of the log.
         traffic: counts the bytes that are read from the tier.
     """
@@ -133,7 +133,7 @@ class TierRange:
         return tier_range
 
     def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
-        """Iterate over the committed segments that end above ``offset``, and then over the later local segments."""
+        """Iterate over committed segments with an end offset above ``offset``, and then over the later local segments."""
         for remote in self._committed(offset):
             if isinstance(remote, RemoteSegment):
                 yield CommittedSegment(remote, _copy_of(remote, self._copies, self._doubt), self._traffic)

@@ -129,10 +129,10 @@ class _Erasure:
             return False
 
     def _erase_locally(self) -> None:
-        """Erase the key from the local segments that end above the tier's end.
+        """Erase the key from the local segments whose end offset (exclusive) is above the tier's end offset.
 
-        The first of these segments may begin below the tier's end, because earlier leaders may have had other segment
-        bounds.
+        The first of these segments may begin below the tier's end offset, because earlier leaders may have had other
+        segment bounds.
         """
         view = self.log.view()
         for segment in view.segments:

@@ -98,7 +98,7 @@ def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]
 
 
 def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
-    """Raise PluginError if a deletion is empty, starts above the log's first offset, or ends above the log end.
+    """Raise PluginError if a deletion is empty, starts above the log's first offset, or has an end above the log end.
 
     The first offset is the log start, or the base offset of the first segment, whichever is higher.
     """

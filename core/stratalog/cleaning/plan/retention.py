@@ -140,7 +140,7 @@ def _removal(
     """Return the segments that a pass removes.
 
     ``total`` are the actions for the whole log, and ``local`` those for the segments on local disk.
-    ``remote_end`` is the exclusive end offset of the tier: no segment that ends above it is evicted.
+    ``remote_end`` is the exclusive end offset of the tier: no segment with a higher end offset is evicted.
     """
     deletion = cut_of(total, summary.offsets.high_watermark)
     local_segments = [segment for segment in summary.segments if segment.is_local]

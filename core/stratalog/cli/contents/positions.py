@@ -8,7 +8,7 @@ from stratalog.model.offsets import Isolation
 
 
 def start_offset(log: LogReader, position: Start, end: int, isolation: Isolation) -> int:
-    """Return the offset of ``position`` in a log that ends at ``end``.
+    """Return the offset of ``position`` in a log with the end offset ``end`` (exclusive).
 
     If the position is an offset, it is returned unchanged, even if it is outside of the log; 0 means the log start. If
     the position is a time, and no record has this time or a later one, the result is ``end``.

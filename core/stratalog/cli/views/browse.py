@@ -69,7 +69,7 @@ class RecordPage:
         start: first offset of the page.
         end: exclusive end offset of the page. The page has all records of the query in [start, end).
         log_start: first offset of the log.
-        log_end: end offset of the log for the isolation level.
+        log_end: exclusive end offset of the log for the isolation level.
     """
 
     records: tuple[Record, ...]

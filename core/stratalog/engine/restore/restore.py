@@ -86,7 +86,7 @@ class RestoredLog:
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRequest:
-    """Topics to restore, and the ends of their logs.
+    """Topics to restore, and the end offsets of their logs.
 
     Attributes:
         topics: names of topics, or ``TOPIC-ID``; None is all topics.
@@ -127,7 +127,7 @@ def restore(
     Args:
         uri: URI of the tier.
         directory: target directory.
-        wanted: topics to restore, and the ends of their logs; None is everything.
+        wanted: topics to restore, and the end offsets of their logs; None is everything.
         dry_run: True to return the expected results without copying.
         tier_options: options for the client library of the store; never logged or stored.
         config: a ``stratalog.toml``, or its contents.

@@ -259,9 +259,10 @@ def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
 
 
 def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
-    """Return the closed local segments that end above ``remote_end`` and at or below the last stable offset.
+    """Return the closed local segments with end offsets above ``remote_end``, at most the last stable offset.
 
-    ``remote_end`` is the exclusive end offset of the tier. Segments that end at or below the log start are left out.
+    All end offsets are exclusive; ``remote_end`` is the end offset of the tier. Segments whose end offset is at or
+    below the log start are left out.
     """
     return [
         segment

@@ -73,11 +73,12 @@ def raise_log_start(state: LogState, offset: int) -> int:
 
 
 def drop_segments(state: LogState, end: int) -> list[Segment]:
-    """Remove the local segments that end at or below ``end``. Roll first if the active segment is one of them.
+    """Remove the local segments whose end offset (exclusive) is at most ``end``.
 
-    The files are renamed to ``.deleted``, and deleted after ``file.delete.delay.ms``. A segment stays if it ends above
-    the log start and above the end of the tier, for example because the log has left the tier. While the tier is
-    unavailable, nothing is removed. If there is no space to roll, the active segment stays.
+    If the active segment is one of them, the log rolls first. The files are renamed to ``.deleted``, and deleted after
+    ``file.delete.delay.ms``. A segment stays if its end offset is above the log start and above the end offset of the
+    tier, for example because the log has left the tier. While the tier is unavailable, nothing is removed. If there is
+    no space to roll, the active segment stays.
 
     Returns:
         The removed segments, closed; empty if no segment was removed.

@@ -115,7 +115,7 @@ def report_losses(name: TopicPartition, tier_view: RemoteView, files: LogFiles, 
 
 
 def check_not_taken(name: TopicPartition, tier_view: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:
-    """Raise FencedEpochError if the tier has records above ``log_end``, or records of other leader epochs than the log.
+    """Raise FencedEpochError if the tier has records from ``log_end`` on, or other leader epochs than the log.
 
     Only another engine that took the log over can have written such records.
     """

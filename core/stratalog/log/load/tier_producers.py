@@ -24,11 +24,11 @@ class TieredSegment(ReadableSegment, Protocol):
 
 
 def producers_at(remote: RemoteView, offset: int, components: Components) -> ProducerState:
-    """Return the producers' state at ``offset``, which is at or below the tier's end.
+    """Return the producers' state below ``offset``, which is at or below the tier's end offset.
 
-    Of the segments that end at or below ``offset``, the last one with a valid snapshot is used. The batches from the
-    end of this segment to ``offset`` are replayed on the snapshot. Without such a snapshot, all batches from the tier's
-    start are replayed. If a snapshot cannot be fetched, the error is raised.
+    Of the segments whose end offset (exclusive) is at most ``offset``, the last one with a valid snapshot is used. The
+    batches from this end offset to ``offset`` (exclusive) are replayed on the snapshot. Without such a snapshot, all
+    batches from the tier's start are replayed. If a snapshot cannot be fetched, the error is raised.
 
     Raises:
         CorruptBatchError: a batch that must be read is damaged.

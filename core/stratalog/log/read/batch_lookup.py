@@ -76,7 +76,7 @@ def find_batches(
         check_crc: True to compare each batch with its CRC; this is possible only if ``needs_data`` is True.
 
     Returns:
-        The range; None if the segment ends below ``offset``.
+        The range; None if the segment has no batch whose last offset is at or above ``offset``.
 
     Raises:
         CorruptBatchError: the first batch is damaged, or a batch reaches past its segment.
@@ -185,7 +185,7 @@ def _scan(
 def _limit_batches(
     tables: Sequence[BatchTable], table_index: int, row: int, max_bytes: int, bound: int
 ) -> tuple[int, int, int]:
-    """Return start and end (bytes) and last offset of the batches from ``row`` on that fit and end below ``bound``.
+    """Return start and end (bytes), and last offset, of the batches from ``row`` on that fit and are below ``bound``.
 
     Batches fit if they have at most ``max_bytes`` together; the first batch fits in any case. If it reaches the bound,
     the range is empty, and the last offset is -1.
@@ -243,7 +243,7 @@ def _list_places(segment: ReadableSegment, offset: int, components: Components) 
 
 
 def _extend(segment: ReadableSegment, components: Components, request: _Request, first_range: BatchRange) -> BatchRange:
-    """Return the range from ``first_range`` to the last batch that fits the maximum size and ends below the bound."""
+    """Return the range from ``first_range`` to the last batch that fits the maximum size and is below the bound."""
     _, max_bytes, bound, _, _ = request
     limit = min(segment.size_bytes, first_range.position + max_bytes)
     end, last_offset = first_range.end_position, first_range.last_offset

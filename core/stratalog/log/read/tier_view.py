@@ -50,10 +50,10 @@ class RemoteSegments(Reversible[ReadableSegment], Sized):
         return self._segments[-1].end_offset if self._segments else None
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return an iterator over the segments that end above ``offset``, ascending.
+        """Return an iterator over the segments whose end offset (exclusive) is above ``offset``, ascending.
 
         Args:
-            offset: segments that end at or below it are skipped.
+            offset: segments whose end offset is at or below it are skipped.
             since_ms: segments whose newest record is older may be skipped.
         """
         del since_ms
@@ -61,7 +61,7 @@ class RemoteSegments(Reversible[ReadableSegment], Sized):
         return iter(self._segments[first:])
 
     def up_to(self, end: int) -> RemoteSegments:
-        """Return the segments that end at or below ``end``, without reading the list."""
+        """Return the segments whose end offset (exclusive) is at most ``end``, without reading the list."""
         return _SegmentsUpTo(self, end)
 
 
@@ -124,7 +124,7 @@ class RemoteView:
 
 
 class _SegmentsUpTo(RemoteSegments):
-    """The segments of another list that end at or below ``end``."""
+    """The segments of another list whose end offset (exclusive) is at most ``end``."""
 
     __slots__ = ("_all", "_end")
 
@@ -162,7 +162,7 @@ class _SegmentsUpTo(RemoteSegments):
         return None if end == self._all.start_offset else end
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return the segments that end above ``offset``, and at or below the list's end, ascending."""
+        """Return the segments whose end offset is above ``offset``, up to the list's end offset, ascending."""
         segments = self._all.from_offset(offset, since_ms=since_ms)
         return takewhile(lambda segment: segment.end_offset <= self._end, segments)
 
@@ -206,14 +206,14 @@ class OfflineSegments(RemoteSegments):
         return self._end
 
     def up_to(self, end: int) -> RemoteSegments:
-        """Return the segments up to ``end``, as if one of them ended exactly there.
+        """Return the segments below offset ``end``, as if this were the end offset of one of them.
 
         The result is empty if ``end`` is at or below the start offset.
         """
         return OfflineSegments(self._start, end, self._count, self._why) if end > self._start else RemoteSegments()
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return an empty iterator if the segments end at or below ``offset``; otherwise raise the error of ``why``."""
+        """Return an empty iterator if all segments are below ``offset``; otherwise raise the error of ``why``."""
         del since_ms
         if offset < self._end:
             self._raise()

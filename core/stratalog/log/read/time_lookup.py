@@ -102,7 +102,7 @@ def largest_timestamp(
 
 
 def _largest_ms(views: ViewSource, components: Components, *, is_exact: bool) -> int:
-    """Return the largest timestamp of all segments that end above the log start; -1 if there is none.
+    """Return the largest timestamp of all segments whose end offset is above the log start; -1 if there is none.
 
     If ``is_exact`` is True, records below the log start do not count. A segment with such records is then read.
     """

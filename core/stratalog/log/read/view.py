@@ -110,7 +110,7 @@ class LogView(NamedTuple):
         return bool(self.segments) and segment is self.segments[-1]
 
     def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
-        """Return the readable segments that end above ``offset``; a binary search finds the first local one."""
+        """Return the readable segments with an end offset above ``offset``. A binary search finds the local ones."""
         local, start = self.segments, max(offset, self.offsets.log_start)
         local_segments = map(local.__getitem__, range(bisect_right(local, start, key=_end_offset), len(local)))
         return local_segments if self.remote is None else chain(self.remote_from(start), local_segments)

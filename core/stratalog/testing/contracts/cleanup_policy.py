@@ -167,7 +167,8 @@ class CleanupPolicyContract:
     def test_deletion_takes_a_prefix(self, policy: CleanupPolicy) -> None:
         """A plan has at most one deletion, as its first action.
 
-        The deletion begins at the base offset of the first segment. It ends at a segment end or the log start.
+        The deletion begins at the base offset of the first segment. Its end is the end offset of a segment, or the log
+        start.
         """
         for log, plan in self.plans(policy):
             deletions = [action for action in plan if isinstance(action, DeletePrefix)]
@@ -199,7 +200,7 @@ class CleanupPolicyContract:
             assert planned[-1] == [], f"{planned[-1]} is planned of {summary}, whose work is done: {config}"
 
     def test_nothing_above_the_high_watermark_is_deleted(self, policy: CleanupPolicy) -> None:
-        """A DeletePrefix or Rewrite ends at or below the high watermark."""
+        """The end offset of a DeletePrefix or Rewrite is at or below the high watermark."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if not isinstance(action, Keep):

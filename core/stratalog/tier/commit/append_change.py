@@ -201,9 +201,9 @@ def divergence_error(
 def check_joins(root: Root | None, info: SegmentInfo, bounds: LogBounds) -> None:
     """Raise StorageError unless the segment may be appended to the tier.
 
-    The segment must end at or below the high watermark of ``bounds``, and begin at the end offset of the tier. If the
-    tier has no records above the log start, the segment may also begin at or below the log start. Raise
-    UnknownTopicError if the topic was deleted.
+    The end offset of the segment (exclusive) must be at or below the high watermark of ``bounds``, and its base offset
+    must be the end offset of the tier. If the tier has no records from the log start on, the segment may also begin at
+    or below the log start. Raise UnknownTopicError if the topic was deleted.
     """
     check_not_deleted(root)
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"

@@ -38,7 +38,8 @@ def expire_change(root: Root | None, kind: ChangeKind, log_start: int, reason: s
 
     Args:
         root: the latest root.
-        kind: EXPIRE removes the segments that end at or below the log start. CLEAR and DELETE remove all segments.
+        kind: EXPIRE removes the segments whose end offset (exclusive) is at most the log start. CLEAR and DELETE remove
+            all segments.
         log_start: the new log start; ignored if it is below the committed log start.
         reason: text for people.
     """

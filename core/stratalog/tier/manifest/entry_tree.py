@@ -31,7 +31,7 @@ from stratalog.tier.manifest.root import (
 
 
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
-    """Yield the entries of a root whose exclusive end offset is above ``offset`` and above the log start, ascending.
+    """Yield a root's entries with an end offset (exclusive) above ``offset`` and above the log start, ascending.
 
     A page is read when its first entry is consumed. This can raise the errors of ``Pages.read``.
 
@@ -48,13 +48,13 @@ def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = No
 
 
 def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
-    """Yield the entries of a root that end above the log start, newest first; raise the errors of ``Pages.read``."""
+    """Yield a root's entries with an end offset above the log start, newest first. Raises ``Pages.read``'s errors."""
     yield from reversed(root.entries)
     yield from _walk_refs_back(root.pages, pages, root.log_start)
 
 
 def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[PageRef]:
-    """Yield the references to the pages of entries (level 0) that end above ``start``, ascending.
+    """Yield the references to pages of entries (level 0) whose end offset (exclusive) is above ``start``, ascending.
 
     The pages of references (higher levels) are read. This can raise the errors of ``Pages.read``.
     """

@@ -52,7 +52,7 @@ class PageRef:
     Attributes:
         level: 0 for a page of entries; above 0, a page of references to pages of the level below.
         base_offset: base offset of the first entry.
-        end_offset: end offset of the last entry.
+        end_offset: exclusive end offset of the last entry.
         segments: number of segments in the page and in all pages below it.
         size_bytes: size of the ``.log`` files of these segments.
         oldest_ms: smallest timestamp of these segments (``segment_time_ms``).
@@ -118,7 +118,7 @@ class Change:
     Attributes:
         kind: kind of the change.
         reason: text for people.
-        log_start: new log start; segments that end at or below it are removed.
+        log_start: new log start; segments whose end offset (exclusive) is at or below it are removed.
         high_watermark: new high watermark of the log.
         added: new entries, after the last entry, or in place of the replaced entries.
         replaced: the offsets [start, end) whose entries ``added`` replaces; both bounds are borders of entries. None if
@@ -126,7 +126,7 @@ class Change:
         first_dirty_offset: first offset that is not compacted yet.
         topic: partitions and settings of the log's topic; None keeps those of the previous root.
         mark: new progress of a writer that numbers its writes; None for other writers.
-        kept_end: end offset of the last entry to keep; the later entries are removed. None removes none.
+        kept_end: exclusive end offset of the last entry to keep; the later entries are removed. None removes none.
     """
 
     kind: ChangeKind
@@ -145,8 +145,8 @@ class Change:
 class Root:
     """One version of the state of a log in the tier.
 
-    Older entries are in pages, the newest ones in the root itself. Page entries that end at or below the log start no
-    longer belong to the log. Therefore an increase of the log start rewrites no page.
+    Older entries are in pages, the newest ones in the root itself. Page entries whose end offset (exclusive) is at or
+    below the log start no longer belong to the log. Therefore an increase of the log start rewrites no page.
 
     Attributes:
         log: name of the log.
@@ -158,15 +158,15 @@ class Root:
         change: kind of the commit's change: a ``ChangeKind``, or the name of a kind that a later release added.
         reason: text for people.
         log_start: the first offset that readers may read; never lower than that of the previous root.
-        high_watermark: high watermark of the log at the commit; at least the end offset of the last entry.
+        high_watermark: high watermark of the log at the commit; at least the exclusive end offset of the last entry.
         first_dirty_offset: first offset that is not compacted yet.
-        start_offset: the base offset of the first entry that ends above the log start, so it may be below the log
-            start; the log start if there is no such entry.
-        segments: number of entries that end above the log start, including those in pages.
+        start_offset: the base offset of the first entry whose end offset is above the log start, so it may be below the
+            log start; the log start if there is no such entry.
+        segments: number of entries whose end offset is above the log start, including those in pages.
         size_bytes: size of the ``.log`` files of these entries.
         leader_epochs: start offsets of leader epochs in [start_offset, end_offset), ascending.
         pages: references to the pages of the older entries, ascending by offset; their levels never increase.
-        entries: the newest entries, ascending; all of them end above ``log_start``.
+        entries: the newest entries, ascending; the end offset of each entry is above ``log_start``.
         recent_commits: ids of the last commits up to this one, oldest first.
         created_ms: time of the commit, by the writer's wall clock.
         topic: partitions and settings of the log's topic, from the latest commit that had them; None if no commit had

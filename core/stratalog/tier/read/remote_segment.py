@@ -205,7 +205,7 @@ class PagedSegments(RemoteSegments):
 
         Args:
             detailed_to: read the pages that begin below this offset or below the log start.
-            bound: read the pages that end above this offset.
+            bound: read the pages whose end offset (exclusive) is above this offset.
         """
         start = self._root.log_start
         for ref in self._root.pages:
@@ -216,7 +216,7 @@ class PagedSegments(RemoteSegments):
         yield from self._root.entries
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Yield the segments whose exclusive end offset is above ``offset``, ascending.
+        """Yield the segments whose end offset (exclusive) is above ``offset``, ascending.
 
         With ``since_ms``, skip the pages in which all segments are older than this timestamp.
         """

@@ -320,7 +320,7 @@ def derived_topic_id(topic: str) -> TopicId:
 
 
 def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:
-    """Return True if, by the file names, a closed segment may end above ``tier_end``, and at or below ``bound``."""
+    """Return True if, by the file names, a closed segment may have an end offset in (``tier_end``, ``bound``]."""
     parsed_names = (parse_segment_file(name) for name in names)
     bases = sorted({name.base_offset for name in parsed_names if name and name.suffix == LOG_SUFFIX})
     return any(tier_end < end <= bound for _, end in pairwise(bases))

@@ -49,7 +49,7 @@ class AttachedLog:
         topic_id: id of its topic; the takeover does not change it.
         leader_epoch: the new leader epoch, which fences the previous writer.
         log_start: the first offset that readers may read.
-        log_end: the offset of the next record: the end offset of the tier.
+        log_end: offset of the next record, which is the exclusive end offset of the tier.
         high_watermark: high watermark of the log at the last commit of the previous writer. If it is above ``log_end``,
             the records between the two offsets were only on that writer's disk, and are lost. Their offsets are
             assigned again.

@@ -94,8 +94,8 @@ class TierLogCheck:
     def segments(self, start: int = 0) -> Iterator[StoredSegment | Finding]:
         """Yield the segments of the latest readable root, and findings about its pages, about gaps and missing MACs.
 
-        The segments end above ``start`` and above the log start, and ascend. If no root is readable, nothing is
-        yielded.
+        The segments ascend. Their end offsets (exclusive) are above ``start`` and above the log start. If no root is
+        readable, nothing is yielded.
         """
         if self._head is None:
             return

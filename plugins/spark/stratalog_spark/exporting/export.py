@@ -277,7 +277,7 @@ class _Run:
 
 
 def _plan_ranges(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
-    """Yield the ranges of a plan: for each split, each log in the split with its start offset and end offset."""
+    """Yield the ranges of a plan: for each split, each log in the split with start and end offset (exclusive)."""
     for split in splits:
         for log, pieces in groupby(split.pieces, key=lambda piece: piece.log):
             log_pieces = list(pieces)

@@ -96,7 +96,7 @@ def compact(
 
     Offsets and headers of kept records, and control batches do not change. Aborted records and records without a key
     are dropped. A tombstone is dropped when ``delete.retention.ms`` has passed since the first compaction that read it.
-    Segments that end above the last stable offset are not rewritten.
+    Segments whose end offset (exclusive) is above the last stable offset are not rewritten.
 
     Args:
         spark: a session, classic or Connect.

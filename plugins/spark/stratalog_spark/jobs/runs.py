@@ -27,7 +27,7 @@ class Run:
     Attributes:
         span: the span that the job replaces. It contains the segments of the run.
         start: base offset of the first segment.
-        end: end offset of the last segment.
+        end: exclusive end offset of the last segment.
         split: split with the records of the run; None if the run has no records, or if one task compacts the whole
             span.
     """
