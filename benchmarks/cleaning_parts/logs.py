@@ -163,7 +163,7 @@ def link_copy(dirty_log: DirtyLog, root: Path) -> None:
 
 
 def outcome_of(log: Log, end: int, folder: Path) -> bytes:
-    """Return the end offset of the cleaning and a digest of all segments, to compare them with Kafka's cleaner."""
+    """Return the end offset of the cleaning and a hash of all segments, to compare them with Kafka's cleaner."""
     digest = hashlib.sha256()
     for segment in log.view().segments:
         digest.update((folder / segment.file_name(".log")).read_bytes())

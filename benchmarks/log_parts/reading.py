@@ -210,7 +210,7 @@ def _sum_side(name: str, closed_log: ClosedLog, total: Callable[[], int], work: 
 
 
 def check_bytes(closed_log: ClosedLog, outcome: bytes, side: str = KAFKA) -> None:
-    """Compare the digest of the read bytes with that of the segment file.
+    """Compare the SHA-256 hash of the read bytes with the hash of the segment file.
 
     Raises:
         WrongOutcomeError: the digests differ.

@@ -52,7 +52,7 @@ class Results:
 
 
 def _prepare(engine: Engine) -> None:
-    """Write a transaction in the state PREPARE_COMMIT, as after a crash; its end raises the producer epoch."""
+    """Write a transaction in the state PREPARE_COMMIT, as after a crash; its end increases the producer epoch."""
     producer = engine.transactions.init_producer(PREPARED, 60_000)
     engine.transactions.add_partitions(PREPARED, producer, [BILLS], version=2)
     log = engine.log(*BILLS)

@@ -57,7 +57,7 @@ def open_engine(
         topic_defaults: default topic settings, which the settings of a topic override.
         env: clock, files and random source; the real ones if None.
         attach: True to take over all topics of the tier, or names of topics to take over, into directories without
-            logs. Each log continues at the end of its tier, in the next leader epoch, which fences the previous
+            logs. Each log continues at the end offset of its tier, in the next leader epoch, which fences the previous
             engine. Records that the previous engine had not offloaded are missing. If the tier has several topics with
             the same name, use ``TOPIC-ID``. An interrupted attach can be repeated.
         progress: called during the recovery after an unclean stop with the bytes that were scanned, and during an

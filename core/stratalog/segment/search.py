@@ -162,7 +162,8 @@ def byte_range(segment: ReadableSegment, start: int, stop: int, components: Comp
 def end_position(segment: ReadableSegment, offset: int, components: Components) -> int | None:
     """Return a position (bytes) at which all batches below ``offset`` have ended, according to the index.
 
-    The result is None if the index has no such entry or is damaged, or if ``offset`` is not below the segment's end.
+    The result is None if the index has no such entry or is damaged, or if ``offset`` is not below the segment's end
+    offset.
     """
     if offset >= segment.end_offset:
         return None

@@ -32,8 +32,8 @@ class SegmentSummary:
 
     If a tier has very many segments, the manifest lists them in pages. One summary with ``is_page`` then represents all
     segments of a page, and has the ``age_from_ms`` of the newest segment in the page. If the first segment that a plan
-    does not delete is in a page, the core calls the policy again, with one summary for each segment up to the end of
-    that page.
+    does not delete is in a page, the core calls the policy again, with one summary for each segment up to the end
+    offset of that page.
     """
 
     base_offset: int

@@ -221,7 +221,7 @@ class Tier(CheckedArguments, Closeable):
 
         The call sends at most one request, and may raise StoreError.
         """
-        # The high watermark of a repaired manifest may also be above its end, but such a manifest lacks no segment.
+        # The high watermark of a repaired manifest may be above its end offset, too, but this manifest lacks no segment.
         return root.is_half_rebuilt and self._has_segments(root.prefix, root.end_offset)
 
     def rebuild(

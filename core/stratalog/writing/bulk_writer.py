@@ -155,7 +155,7 @@ class BulkWriter(CheckedArguments, Closeable):
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
         """Return the segments of a log that are completely in the offsets [start, end), for a job that replaces them.
 
-        Return None if there is no such segment. ``end`` None is the end of the log in the tier.
+        Return None if there is no such segment. ``end`` None is the end offset of the log in the tier.
 
         Raises:
             UnknownTopicError: the log does not exist.
@@ -199,7 +199,7 @@ class BulkWriter(CheckedArguments, Closeable):
         """Compact a whole span like ``cleanup.policy=compact``, with both passes of a compaction, and stage it.
 
         Pass 1 reads keys from the log's first dirty offset on, or the whole span if the topic's ``cleanup.policy`` does
-        not contain ``compact``. Afterwards, call ``replace`` with the end of the span as
+        not contain ``compact``. Afterwards, call ``replace`` with the end offset of the span as
         ``first_dirty_offset``.
 
         Args:

@@ -1,8 +1,8 @@
 """Bulk writes to a tier: tasks build and upload segments, and one new root for each log makes them part of the log.
 
-If the caller gives no offsets, a task assigns offsets from the tier's end on. These offsets are correct if no other
-task or writer appends to the log before the commit. At the commit, segments whose offsets follow the log's end are
-published unchanged. The other segments are copied with new offsets, into segments as large as the topic's settings
+If the caller gives no offsets, a task assigns offsets from the tier's end offset on. These offsets are correct if no
+other task or writer appends to the log before the commit. At the commit, segments whose offsets follow the log's end
+are published unchanged. The other segments are copied with new offsets, into segments as large as the topic's settings
 allow, and the originals are deleted. If the caller gives the offsets, nothing is copied: segments that do not follow
 the log's end are refused.
 """

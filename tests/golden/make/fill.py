@@ -180,7 +180,7 @@ class Filler:
 
 
 def fill_kraft(filler: Filler) -> None:
-    """Create topics with every codec, transactions, compaction, a raised log start, large batches and groups."""
+    """Create topics with every codec, transactions, compaction, an increased log start, large batches and groups."""
     for codec in CODECS:
         filler.create(f"v2-{codec}", {"segment.ms": 120_000})
         producer = filler.producer(compression_type=codec, enable_idempotence=codec in {"none", "zstd"})

@@ -119,7 +119,7 @@ class LocalRange:
         self.producers = log.producers
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """Iterate over the segments with an end offset above ``offset``, ascending; the active segment is the last one."""
+        """Iterate over the segments with an end offset above ``offset``, ascending. The active segment is the last."""
         first = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
         return iter(self.segments[first:])
 

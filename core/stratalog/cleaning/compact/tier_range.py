@@ -133,7 +133,7 @@ class TierRange:
         return tier_range
 
     def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
-        """Iterate over committed segments with an end offset above ``offset``, and then over the later local segments."""
+        """Iterate over committed segments with an end offset above ``offset``, and then over later local segments."""
         for remote in self._committed(offset):
             if isinstance(remote, RemoteSegment):
                 yield CommittedSegment(remote, _copy_of(remote, self._copies, self._doubt), self._traffic)
@@ -297,7 +297,7 @@ def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
 
 def entry_of(segment: ReadableSegment) -> StoredSegment:
     """Return the manifest entry of a committed segment that a ``TierRange`` returned."""
-    assert isinstance(segment, CommittedSegment)  # segments above the tier's end are only read
+    assert isinstance(segment, CommittedSegment)  # segments above the tier's end offset are only read
     return segment.entry
 
 

@@ -52,7 +52,7 @@ class AbortedIndex:
         """Add all aborted transactions with data in ``segment`` to ``transactions``, and possibly later transactions.
 
         Call this method for ascending segments. A later segment's index may list a transaction that has data in this
-        segment. Reading stops at an index entry with a last stable offset at or above the segment's end.
+        segment. Reading stops at an index entry with a last stable offset at or above the segment's end offset.
 
         Source: apache/kafka TransactionIndex.collectAbortedTxns.
         """

@@ -50,7 +50,7 @@ def run_passes(work: PartRewrite[S]) -> int:
 def observe(work: PartRewrite[S]) -> int:
     """Run pass 1: show the records to the filters. Return the exclusive end of the offsets that the filters observed.
 
-    The result is the end of the job, or a lower offset if a filter's memory is full. Raises the errors of
+    The result is the end offset of the job, or a lower offset if a filter's memory is full. Raises the errors of
     ``run_passes``, and SegmentGoneError if a segment was deleted.
     """
     by_kind: dict[str, list[RecordFilter]] = {"dirty": [], "part": [], "log": []}
@@ -85,7 +85,7 @@ class _PartPass(Generic[S]):
         self._observed_end = start  # exclusive end of the offsets that were observed so far
 
     def run(self) -> int:
-        """Show the records to the filters; return the end of the job, or a lower offset if a filter is full."""
+        """Show the records to the filters; return the end offset of the job, or a lower offset if a filter is full."""
         work, start, end, components = self._work, self._start, self._work.job.end, self._work.part.components
         self._transactions.expect(aborted_transactions(work.part.from_offset(start), start, end, components))
         for segment in work.segments(start, end):
@@ -105,7 +105,7 @@ class _PartPass(Generic[S]):
         return end
 
     def _show(self, segment: S, chunk: Chunk, table: BatchTable) -> int | None:
-        """Show a table's records to the filters; if a filter is full, return the end of the accepted offsets."""
+        """Show a table's records to the filters; if one is full, return the exclusive end of the accepted offsets."""
         visible = table
         if is_special(table):
             dropped = self._transactions.rows(table, chunk.data)

@@ -36,7 +36,7 @@ _REASON: Final = "erasure of a key"
 
 
 def searched_bytes(log: Log, tier: TierLog | None) -> int:
-    """Return the number of bytes that an erasure searches: in the tier, and in local segments above the tier's end."""
+    """Return the number of bytes that an erasure searches: in the tier, and in local segments with later records."""
     view = log.view()
     local_bytes = sum(segment.size_bytes for segment in view.segments if segment.end_offset > view.remote_end)
     return local_bytes + (0 if tier is None else tier.known_bytes())
@@ -243,7 +243,7 @@ class _Erasure:
                 self.remnants.append(Remnant("local copy", local.label, reason=reason))
 
     def _differing_copies(self) -> Iterator[Segment]:
-        """Yield the local segments below the tier's end that contain the key and differ from the tier's segments.
+        """Yield the local segments that contain the key, and differ from the tier's segments with these offsets.
 
         A replica has such segments if the leader of an earlier epoch has compacted the tier. A damaged segment that
         differs is yielded, too.

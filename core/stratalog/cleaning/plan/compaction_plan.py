@@ -140,7 +140,8 @@ def _merge_actions(
 ) -> CompactionPlan:
     """Return one plan for the local or the tier part of a log, from the actions of all policies.
 
-    The plan begins at or above ``deleted_end``, the end of the segments that the next retention pass deletes.
+    The plan begins at or above ``deleted_end``, the exclusive end offset of the segments that the next
+    retention pass deletes.
     """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0

@@ -63,8 +63,8 @@ class Removal:
     """Segments that one retention pass removes.
 
     Attributes:
-        deletion: end of the deletion in the whole log.
-        eviction: end of the eviction from local disk.
+        deletion: exclusive end offset of the deletion in the whole log.
+        eviction: exclusive end offset of the eviction from local disk.
         deleted: segments that are deleted from the log: from local disk, and from the tier if it has them.
         evicted: segments that are deleted from local disk and stay in the tier.
     """
@@ -113,8 +113,8 @@ def plan_retention(
 ) -> RetentionPlan:
     """Return the plan of the policies for one log. For a follower with a tier, the plan only evicts local segments.
 
-    If the manifest of the tier has pages, the summary lists the segments one by one up to the end of the deletion, and
-    then one item for each page. See ``summarise`` for ``dirty_start``.
+    If the manifest of the tier has pages, the summary lists the segments one by one up to the end offset of the
+    deletion, and then one item for each page. See ``summarise`` for ``dirty_start``.
 
     Raises:
         PluginError: a policy is wrong.
@@ -166,7 +166,7 @@ def _removal(
 def find_deletion_end(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, actions: Mapping[str, Sequence[Action]]
 ) -> int:
-    """Return the exclusive end of the segments that the next retention pass deletes; 0 if it deletes none or fails.
+    """Return the end offset up to which the next retention pass deletes segments; 0 if it deletes none or fails.
 
     ``actions`` are the actions of each policy for the whole log.
     """
@@ -243,7 +243,7 @@ def plan_pass(
 
 
 def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
-    """Raise PluginError if all planned deletions end at or below the log start, and therefore delete nothing."""
+    """Raise PluginError if the end of each planned deletion is at or below the log start: they delete nothing."""
     log_start = before.offsets.log_start
     prefixes = [action for action in total if isinstance(action, DeletePrefix)]
     if prefixes and all(action.end <= log_start for action in prefixes):
@@ -285,7 +285,7 @@ def relieve(log: Log) -> int:
 
 
 def _relief_cut(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: int, remote_end: int) -> Cut:
-    """Return the end of the eviction down to three quarters of ``limit``; a negative limit requires no eviction."""
+    """Return the end offset for an eviction down to three quarters of ``limit``; a negative limit evicts nothing."""
     remaining_bytes = sum(segment.size_bytes for segment in segments)
     end = 0
     for segment in segments[:-1]:

@@ -60,7 +60,7 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     In ``__consumer_offsets``, the function also replaces committed offsets that have data of the old cluster.
 
     Args:
-        log: open log, truncated to its final end. This function closes the log.
+        log: open log, truncated to its final end offset. This function closes the log.
         files: folder of the log.
         reopen: opens the log again.
     """

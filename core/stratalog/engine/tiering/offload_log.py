@@ -217,7 +217,7 @@ def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:
 
 
 def _tier_end(view: LogView, remote: RemoteLog) -> int:
-    """Return the exclusive end of this log's records in the tier. Records of another leader do not count."""
+    """Return the exclusive end offset of this log's records in the tier. Records of another leader do not count."""
     return (view.remote or remote.view()).end_offset
 
 

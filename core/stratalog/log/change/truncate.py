@@ -1,9 +1,9 @@
 """Truncation of a log, and restart of a log at another offset.
 
 At every step of a truncation, the files on disk are a prefix of the log, because nothing would detect a hole in it. A
-truncation first removes the snapshots above the new end. Then it removes whole segments from the last one backwards;
-each removal is durable before the next begins. Then it truncates the last remaining segment, and finally the epochs.
-After a crash, the log may be longer than requested, and the caller can truncate it again.
+truncation first removes the snapshots above the new log end. Then it removes whole segments from the last one
+backwards; each removal is durable before the next begins. Then it truncates the last remaining segment, and finally the
+epochs. After a crash, the log may be longer than requested, and the caller can truncate it again.
 
 Source: apache/kafka UnifiedLog.truncateTo, truncateFullyAndStartAt; LogSegment.truncateTo.
 """

@@ -36,8 +36,8 @@ class Fetched:
             drops those records.
         next_offset: the next offset to fetch; the requested offset if nothing was returned.
         offsets: all bounds of the log at the time of the fetch.
-        diverging: the end of the replica's last epoch in this log, if the replica must truncate its log; otherwise
-            None.
+        diverging: exclusive end offset of the replica's last epoch in this log, if the replica must truncate its log;
+            otherwise None.
         aborted_transactions: for read_committed, the aborted transactions with data in the range; otherwise empty.
         offset: the requested offset.
         components: the log's components, which ``converted`` uses.

@@ -268,16 +268,18 @@ class LogReader(CheckedArguments, ABC):
         return self.view().epoch_at(offset)
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int | None = None) -> EpochEnd:
-        """Return the end of a leader epoch in this log. A replica compares its log with the end in the leader's log.
+        """Return the exclusive end offset of a leader epoch in this log.
+
+        A replica compares its own end offset of the epoch with the end offset in the leader's log.
 
         Args:
             epoch: the latest epoch in the replica's log.
             current_leader_epoch: the leader epoch that the caller expects; None means no check.
 
         Returns:
-            The largest known epoch at or below ``epoch``, with the first offset after it; the latest epoch ends at the
-            log end. If ``epoch`` is older than all known epochs, the result is ``epoch`` with the start of the first
-            known epoch. If ``epoch`` is -1 or later than all known epochs, the result is (-1, -1).
+            The largest known epoch at or below ``epoch``, with the first offset after it; for the latest epoch, this
+            is the log end offset. If ``epoch`` is older than all known epochs, the result is ``epoch`` with the start
+            of the first known epoch. If ``epoch`` is -1 or later than all known epochs, the result is (-1, -1).
 
         Raises:
             StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is older or newer than the log's

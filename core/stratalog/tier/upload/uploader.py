@@ -145,8 +145,8 @@ class SegmentUploader:
 
         Raises:
             FencedEpochError: another writer owns the log.
-            StorageError: a segment leaves a gap, overlaps the tier's end, reaches past the high watermark, or has other
-                leader epochs than the tier has at its offsets.
+            StorageError: a segment leaves a gap, begins below the tier's end offset, reaches past the high watermark,
+                or has other leader epochs than the tier has at its offsets.
             StoreError: the store failed; call again with the same segments.
             The other errors of ``upload`` and ``Committer.commit``.
         """

@@ -287,8 +287,8 @@ def _plan_ranges(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int,
 def _check_available(plan: Plan, reader: Reader, *, allow_loss: bool) -> int:
     """Return the number of offsets of a plan that are below the log start offsets.
 
-    Raise OffsetOutOfRangeError if a range ends after the end of its log. If ``allow_loss`` is False, raise it also if a
-    range begins below the log start.
+    Raise OffsetOutOfRangeError if the end of a range is above the end offset of its log. If ``allow_loss`` is False,
+    raise it also if a range begins below the log start.
     """
     lost = 0
     for log, start, end in plan.ranges:

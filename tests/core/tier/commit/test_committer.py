@@ -66,7 +66,7 @@ class Writer:
 
 
 def raising(reason: str = "raise") -> Decide:
-    """Return a decision that raises the log start by one. The log start therefore counts the commits."""
+    """Return a decision that increases the log start by one. The log start therefore counts the commits."""
 
     def decide(root: Root | None) -> Change:
         log_start = root.log_start + 1 if root else 1
