@@ -144,7 +144,7 @@ class LogMaintenance:
             raise
 
     def raise_log_start(self, before: int) -> int:
-        """Increase the log start to ``before``, even on a follower, with any ``cleanup.policy``; return the log start.
+        """Increase the log start to ``before``, and return the new log start.
 
         The log may be a follower, and may have any ``cleanup.policy``. If ``before`` is below the log start, nothing
         changes.

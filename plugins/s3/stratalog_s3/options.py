@@ -83,7 +83,7 @@ def filesystem_options(options: Mapping[str, object], settings: S3Section | None
 
 
 def quieten_botocore() -> None:
-    """Set botocore's loggers to level INFO or higher, because botocore logs session tokens at lower levels."""
+    """Set the levels of botocore's loggers to at least INFO, because botocore logs session tokens at lower levels."""
     for name in _QUIET_LOGGERS:
         logger = logging.getLogger(name)
         if logger.level < logging.INFO:

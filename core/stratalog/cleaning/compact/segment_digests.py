@@ -1,7 +1,8 @@
-"""Digest files, one beside each compacted segment, with which a later compaction round skips unchanged segments.
+"""Digest files, one beside each compacted segment.
 
-The filters define the content of a digest file. The file is optional: if it is missing, damaged, or describes an
-earlier version of the segment, the round reads the segment. docs/formats/digest.md describes the format.
+If the digest of a segment proves that no filter drops a record, a later compaction round skips the segment. The filters
+define the content of a digest. A digest is optional: if the file is missing, damaged, or describes an earlier version
+of the segment, the round reads the segment. docs/formats/digest.md describes the format.
 """
 
 from __future__ import annotations

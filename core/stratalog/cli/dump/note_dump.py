@@ -60,7 +60,7 @@ def dump_note(context: Context, source: Source) -> None:
 
 
 def dump_marks(context: Context, source: Source) -> None:
-    """Show ``stratalog-marks.json``: the last finished write round of each bulk writer, then the one in progress.
+    """Show ``stratalog-marks.json``: the last finished write of each bulk writer, then the write in progress.
 
     Raises:
         CorruptCheckpointError: the file is malformed, or was written by a later release.

@@ -88,8 +88,8 @@ class LocalPublisher:
         Args:
             built: new segments, ascending. The first begins at the log end, and each ends where the next begins. Their
                 files are removed unless they are published.
-            mark: the name of a writer and the number of its write (see ``write_rounds``); None if the write
-                has no number. The number is stored if and only if the segments are added, even after a crash.
+            mark: the name of a writer and the number of its write, see ``write_rounds``; None if the write has no
+                number. The number is stored if and only if the segments are added, even after a crash.
 
         Raises:
             ConfigError: ``built`` is empty.

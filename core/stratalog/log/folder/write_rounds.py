@@ -1,10 +1,10 @@
 """Progress of writers that number their writes: the file of write rounds, a small file in the log's folder.
 
-A write round is one numbered write: a set of records that becomes visible in one step. The writer repeats a write round
-only if the file does not have its number, so no round is written twice. Before a write round is written, the file
-stores it as pending, with the offsets that its records will have. After a crash, the write round is complete or undone.
-When the log is opened for writing, the pending write round counts as written if the log end is at or above the round's
-end offset (exclusive). Kafka ignores the file.
+A write round is one numbered write: a set of records that becomes visible in one step. A writer repeats a numbered
+write only if the file does not have the number, so no write is done twice. Before the write, the file stores it as
+pending, with the offsets that its records will have. After a crash, the write is complete or undone. When the log is
+opened for writing, a pending write counts as written if the log ends at or above the end offset of the write. Kafka
+ignores the file.
 
 docs/formats/marks.md describes the file.
 """
@@ -21,12 +21,12 @@ from stratalog.model.notes import integer, parse_json, readable, text
 from stratalog.spi.segment_store import LogFiles
 
 FORMAT_VERSION: Final = 1
-MAX_MARKS: Final = 64  # maximum number of stored writers; the writer with the oldest last write round is removed first
+MAX_MARKS: Final = 64  # maximum number of stored writers; the writer with the oldest last write is removed first
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A write round that was begun. It was written if the log end is at or above ``end_offset`` (exclusive)."""
+    """A numbered write that was begun. It counts as written if the log end is at or above ``end_offset``."""
 
     writer: str
     number: int
@@ -36,16 +36,16 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Contents of the file of write rounds: number of the last write round of each writer, the latest writer last.
+    """Contents of the file of write rounds: each writer and the number of its last write, the latest writer last.
 
-    ``pending`` is a write round that was begun, and whose result is not stored yet; None if there is none.
+    ``pending`` is a numbered write that was begun, and whose result is not stored yet; None if there is none.
     """
 
     rounds: tuple[tuple[str, int], ...] = ()
     pending: Pending | None = None
 
     def number_of(self, writer: str) -> int:
-        """Return the number of the last write round of ``writer``, -1 if there is none."""
+        """Return the number of the last write of ``writer``, -1 if there is none."""
         return dict(self.rounds).get(writer, -1)
 
 
@@ -68,15 +68,15 @@ def parse_marks(data: bytes, path: str) -> Marks:
 
 
 def begin_round(files: LogFiles, pending: Pending) -> None:
-    """Store durably that the write round ``pending`` begins."""
+    """Store durably that the numbered write ``pending`` begins."""
     _write(files, read_marks(files).rounds, pending)
 
 
 def end_round(files: LogFiles, log_end: int) -> Marks:
-    """Store durably whether the pending write round was written, and return the new contents of the file.
+    """Store durably the outcome of the pending write, and return the new contents of the file.
 
-    The write round was written if ``log_end`` is at or above its end offset (exclusive). Without a pending write round,
-    the file does not change.
+    The pending write was written if ``log_end`` is at or above its end offset. Without a pending write, the file does
+    not change.
     """
     marks = read_marks(files)
     pending = marks.pending

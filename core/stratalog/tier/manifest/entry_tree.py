@@ -31,7 +31,7 @@ from stratalog.tier.manifest.root import (
 
 
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
-    """Yield a root's entries with an end offset (exclusive) above ``offset`` and above the log start, ascending.
+    """Yield the entries of a root whose exclusive end offset is above ``offset`` and above the log start, ascending.
 
     A page is read when its first entry is consumed. This can raise the errors of ``Pages.read``.
 

@@ -145,8 +145,8 @@ class Change:
 class Root:
     """One version of the state of a log in the tier.
 
-    Older entries are in pages, the newest ones in the root itself. Page entries whose end offset (exclusive) is at or
-    below the log start no longer belong to the log. Therefore an increase of the log start rewrites no page.
+    Older entries are in pages, the newest ones in the root itself. Page entries whose exclusive end offset is at or
+    below the log start no longer belong to the log. Therefore increasing the log start rewrites no page.
 
     Attributes:
         log: name of the log.

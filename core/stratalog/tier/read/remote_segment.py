@@ -216,7 +216,7 @@ class PagedSegments(RemoteSegments):
         yield from self._root.entries
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Yield the segments whose end offset (exclusive) is above ``offset``, ascending.
+        """Yield the segments whose exclusive end offset is above ``offset``, ascending.
 
         With ``since_ms``, skip the pages in which all segments are older than this timestamp.
         """

@@ -18,7 +18,7 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, Resour
 from stratalog_gateway.wire.messages import to_ms
 
 _NOBODY: Final = ProducerId(-1, -1)
-_EPOCH_RAISING: Final = 2  # in this transaction version, the end of a transaction increases the epoch (KIP-890)
+_EPOCH_RAISING: Final = 2  # in this version, the end of a transaction increases the producer's epoch (KIP-890)
 _FIRST_FENCED: Final = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
 _FIRST_RAISING_END: Final = 5
 _FIRST_ADDING_COMMIT: Final = 5
