@@ -1,4 +1,4 @@
-"""Form of the files that describe a closed segment in sections: extra indexes (``.extra``) and digests (``.digest``).
+"""Form of the files that describe a closed segment in sections: extra indexes (``.extra``), digest files (``.digest``).
 
 ::
 

@@ -44,7 +44,7 @@ class Digest:
     """Content of a digest file.
 
     Attributes:
-        identity: bounds, size and time of the segment that the digest describes.
+        identity: bounds, size and time of the segment that the digest file describes.
         due_ms: time (ms since 1970) when the first tombstone of the segment expires; ``NEVER_MS`` without tombstones.
         secret: secret with which the filters have hashed the keys in the sections.
         sections: the sections in the file, named after their kinds.

@@ -131,7 +131,7 @@ class BatchVerdicts(NamedTuple):
 
 @dataclass(slots=True)
 class UnchangedTracker:
-    """Tracker of transactions in the segments that a pass writes: computes the state that the next round finds.
+    """Tracker of transactions in the segments that a pass writes: computes the state that the next round will find.
 
     Attributes:
         components: the log's components.

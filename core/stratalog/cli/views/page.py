@@ -23,7 +23,7 @@ PLACES: Final = {
 FATES: Final = {
     Fate.DELETE: "is deleted by the next pass",
     Fate.EVICT: "leaves local disk at the next pass",
-    Fate.COMPACT: "is compacted by the next round",
+    Fate.COMPACT: "is compacted by the next compaction round",
     Fate.KEEP: "is kept",
 }
 _SECOND_MS: Final = 1000
