@@ -30,6 +30,7 @@ from stratalog.segment.search import (
 from stratalog.segment.segment import Segment
 from stratalog.segment.time_search import find_timestamp, largest_timestamp
 from stratalog.spi.indexes import IndexRole
+from stratalog_formats.kernels.dispatch import KERNELS
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
@@ -211,7 +212,9 @@ def test_a_search_by_timestamp_reads_large_batches_up_to_the_index_entry_after_t
     monkeypatch.setattr(Segment, "read", counted)
     wanted = find_timestamp(sample.segment, 1050, BASE, sample.components)
     assert wanted == TimestampOffset(1050, BASE + 10)
-    assert reads == [(sample.position(4), sample.position(6) - sample.position(4))]
+    assert reads[0] == (sample.position(4), sample.position(6) - sample.position(4))
+    if KERNELS.select is not None:  # without the kernel, a walk follows
+        assert len(reads) == 1
 
 
 def test_an_appender_writes_honest_indexes(bed: LogBed, made: Made) -> None:
