@@ -137,7 +137,7 @@ def test_the_manifest_has_the_size_before_and_after(engine: Engine, tier: Path) 
     log, _, _ = filled(engine)
     view = log.view().remote
     assert view is not None
-    entries = [segment.entry for segment in view.segments]  # type: ignore[attr-defined]  # of the tier
+    entries = [segment.entry for segment in view.segments]  # type: ignore[attr-defined]  # these are RemoteSegments
     assert all(entry.info.size_bytes > entry.info.original_bytes > 0 for entry in entries)
     assert {entry.layout for entry in entries} == {"parquet@1"}
     assert rows_in(tier) == COUNT

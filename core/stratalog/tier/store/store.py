@@ -91,7 +91,10 @@ class Verification:
             return kind not in self._verified
 
     def record_success(self, kind: str) -> None:
-        """Record that an object of this kind was read back and was correct; ``first`` then reads back no more."""
+        """Record that an object of this kind was read back and was correct.
+
+        With ``first``, no further object of this kind is read back.
+        """
         with self._lock:
             self._verified.add(kind)
 

@@ -64,6 +64,20 @@ def with_topic(dirs: list[Path], env: Env | None = None) -> Engine:
     return engine
 
 
+def create_compactable(engine: Engine) -> None:
+    """Create the compacted topic ``orders`` with a closed segment in which only the last record stays."""
+    engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    log = engine.log("orders", 0)
+    log.append([Record(key=b"k", value=b"v")] * 3)
+    log.roll()
+
+
+def stored_dirty_start(directory: Path) -> int | None:
+    """Return the first dirty offset of ``orders`` with which an engine opens ``directory``."""
+    with open_engine(directory) as engine:
+        return engine.log("orders", 0).maintenance.cleaning.dirty_start
+
+
 # --- settings ----------------------------------------------------------------------------------------------------
 
 
@@ -202,18 +216,14 @@ def test_a_cleanup_policy_changes_although_the_checkpoints_do_not_fit_on_the_dis
 def test_a_new_cleanup_policy_compacts_all_segments_after_a_crash_on_a_full_disk(tmp_path: Path) -> None:
     files, data, crashed = FaultyVfs(), tmp_path / "data", tmp_path / "crashed"
     with open_engine(data, env=Env(files=files)) as engine:
-        engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-        log = engine.log("orders", 0)
-        log.append([Record(key=b"k", value=b"v")] * 3)
-        log.roll()
+        create_compactable(engine)
         engine.run_cleaner()
         engine.alter_topic("orders", {"cleanup.policy": "delete"})
         files.rule = failing("write", errno.ENOSPC, path="offset-checkpoint.tmp")
         engine.alter_topic("orders", {"cleanup.policy": "compact"})
         shutil.copytree(data, crashed)
         files.rule = None
-    with open_engine(crashed) as engine:
-        assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
+    assert not stored_dirty_start(crashed)
 
 
 def test_a_checkpoint_that_is_written_during_a_change_of_policy_contains_no_compacted_offset(
@@ -221,10 +231,7 @@ def test_a_checkpoint_that_is_written_during_a_change_of_policy_contains_no_comp
 ) -> None:
     data, crashed = tmp_path / "data", tmp_path / "crashed"
     with open_engine(data) as engine:
-        engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-        log = engine.log("orders", 0)
-        log.append([Record(key=b"k", value=b"v")] * 3)
-        log.roll()
+        create_compactable(engine)
         engine.run_cleaner()
         engine.alter_topic("orders", {"cleanup.policy": "delete"})
         put = TopicTable.put
@@ -236,8 +243,7 @@ def test_a_checkpoint_that_is_written_during_a_change_of_policy_contains_no_comp
 
         monkeypatch.setattr(TopicTable, "put", write_and_put)
         engine.alter_topic("orders", {"cleanup.policy": "compact"})
-    with open_engine(crashed) as engine:
-        assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
+    assert not stored_dirty_start(crashed)
 
 
 def test_a_round_of_the_old_policy_that_ends_during_the_change_is_forgotten(
@@ -245,10 +251,7 @@ def test_a_round_of_the_old_policy_that_ends_during_the_change_is_forgotten(
 ) -> None:
     data, crashed = tmp_path / "data", tmp_path / "crashed"
     with open_engine(data) as engine:
-        engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
-        log = engine.log("orders", 0)
-        log.append([Record(key=b"k", value=b"v")] * 3)
-        log.roll()
+        create_compactable(engine)
         put = TopicTable.put
 
         def clean_and_put(topics: TopicTable, name: str, entry: TopicEntry) -> None:
@@ -259,8 +262,7 @@ def test_a_round_of_the_old_policy_that_ends_during_the_change_is_forgotten(
         monkeypatch.setattr(TopicChanges, "_has_new_filter", lambda *_: True)
         engine.alter_topic("orders", {"retention.ms": 1})
         shutil.copytree(data, crashed)
-    with open_engine(crashed) as engine:
-        assert not engine.log("orders", 0).maintenance.cleaning.dirty_start
+    assert not stored_dirty_start(crashed)
 
 
 def test_a_topic_in_a_directory_out_of_service_gets_no_new_cleanup_policy(tmp_path: Path) -> None:
