@@ -265,8 +265,12 @@ def test_a_round_of_the_old_policy_that_ends_during_the_change_is_forgotten(
     assert not stored_dirty_start(crashed)
 
 
-def test_a_topic_in_a_directory_out_of_service_gets_no_new_cleanup_policy(tmp_path: Path) -> None:
-    files = FaultyVfs()
+def test_a_topic_in_a_directory_out_of_service_gets_no_new_cleanup_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal comes before the manifests in the tier are changed."""
+    files, changed_logs = FaultyVfs(), list[Log]()
+    monkeypatch.setattr(TopicChanges, "_recompact_tier", lambda _, logs: changed_logs.extend(logs))
     with with_topic([tmp_path], Env(files=files)) as engine:
         files.rule = failing("write", errno.EIO, path=".log")
         with pytest.raises(LogDirOfflineError):
@@ -275,6 +279,7 @@ def test_a_topic_in_a_directory_out_of_service_gets_no_new_cleanup_policy(tmp_pa
         with pytest.raises(LogDirOfflineError, match="out of service"):
             engine.alter_topic("orders", {"cleanup.policy": "compact"})
         assert engine.topics()["orders"].config.cleanup_policy == ("delete",)
+        assert not changed_logs
 
 
 def test_a_deleted_topic_disappears_at_once_and_its_files_later(dirs: list[Path]) -> None:
