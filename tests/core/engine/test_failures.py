@@ -483,6 +483,29 @@ def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
         assert "orders 0 4" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
+def test_a_directory_that_goes_out_of_service_while_checkpoints_are_written_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = FaultyVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        engine.create_topic("orders")
+        log = engine.log("orders", 0)
+        log.append([Record(value=b"x")] * 3)
+        engine.flush()
+        log.append([Record(value=b"x")])
+
+        def format_and_fail(entries: Mapping[TopicPartition, int]) -> bytes:
+            files.rule = failing("write", errno.EIO, path=".log")
+            with pytest.raises(LogDirOfflineError):
+                log.append([Record(value=b"x")])
+            return format_offsets(entries)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("stratalog.engine.open.directory_checkpoints.format_offsets", format_and_fail)
+            engine.flush()
+        assert "orders 0 3" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+
 def test_a_missing_object_is_an_error_of_its_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logs: list[object] = []
 
