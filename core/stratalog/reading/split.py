@@ -20,7 +20,7 @@ from stratalog.spi.stored import exactly
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_text
 
 _COMPRESSION: Final = 1
-_LARGEST_MESSAGE_BYTES: Final = 1 << 30  # enough for a million segments
+_LARGEST_UNPACKED_BYTES: Final = 1 << 30  # enough for a million segments
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 _NUMBERS: Final = ("start", "end", "position", "end_position", "base_offset", "end_offset", "size_bytes", "file_start", "file_bytes")  # fmt: skip
 _numbers: Final = attrgetter(*_NUMBERS)
@@ -165,8 +165,8 @@ class Split:
 
 def _decompress(data: bytes) -> str:
     try:
-        if frame_content_size(data) > _LARGEST_MESSAGE_BYTES:
-            raise ValueError(f"a packed split has more than {_LARGEST_MESSAGE_BYTES} bytes")
+        if frame_content_size(data) > _LARGEST_UNPACKED_BYTES:
+            raise ValueError(f"a packed split has more than {_LARGEST_UNPACKED_BYTES} bytes after decompression")
         return ZstdDecompressor().decompress(data).decode()
     except ZstdError as error:
         raise ValueError(f"a packed split cannot be unpacked: {error}") from error
