@@ -115,7 +115,7 @@ def load_acls(path: Path) -> Acls:
     """Return the ACLs of a file.
 
     Raises:
-        ConfigError: the format of the file is wrong. The error contains the index of the wrong ACL, from 0.
+        ConfigError: the file or one of its ACLs is wrong. If an ACL is wrong, the error contains its index, from 0.
         OSError: the file cannot be read.
     """
     items: Any = read_field(path, VERSION, "acls", list)
@@ -162,8 +162,10 @@ def _acl(item: object, place: str) -> Acl:
     fields = {**_OPTIONAL, **item}
     kind = _word(ResourceType, fields["resourceType"], place)
     name = fields["resourceName"]
-    if not name or (kind == ResourceType.CLUSTER and name not in {CLUSTER_NAME, ANY}):
-        raise ConfigError(f"{place}: resourceName {name!r} is not possible; the cluster is named {CLUSTER_NAME}")
+    if not name:
+        raise ConfigError(f"{place}: resourceName is empty")
+    if kind == ResourceType.CLUSTER and name not in {CLUSTER_NAME, ANY}:
+        raise ConfigError(f"{place}: resourceName of a cluster must be {CLUSTER_NAME} or {ANY}, not {name!r}")
     kind_of_principal, colon, user = fields["principal"].partition(":")
     if not colon or not kind_of_principal or not user:
         raise ConfigError(f"{place}: principal {fields['principal']!r} is not of the form User:NAME")

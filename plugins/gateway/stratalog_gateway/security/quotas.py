@@ -164,7 +164,7 @@ def load_quotas(path: Path) -> Table:
     """Return the limits in a file, by entity and name of the limit.
 
     Raises:
-        ConfigError: the format of the file is wrong. The error contains the index of the wrong quota, from 0.
+        ConfigError: the file or one of its quotas is wrong. If a quota is wrong, the error contains its index, from 0.
         OSError: the file cannot be read.
     """
     items: Any = read_field(path, _VERSION, "quotas", list)

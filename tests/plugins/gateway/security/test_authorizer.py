@@ -177,7 +177,8 @@ def test_a_wrong_file_is_an_error_with_its_place(tmp_path: Path, text: str, reas
         ("operation", "Fly", "'Fly' is none of All, Read"),
         ("resourceType", "Broker", "'Broker' is none of Topic"),
         ("principal", "alice", "not of the form User:NAME"),
-        ("resourceName", "", "resourceName '' is not possible"),
+        ("resourceName", "", "resourceName is empty"),
+        ("resourceType", "Cluster", r"resourceName of a cluster must be kafka-cluster or \*, not 't'"),
         ("color", "red", "unknown field color"),
     ],
 )
