@@ -505,7 +505,9 @@ def test_plaintext_in_a_log_of_an_earlier_release_is_refused_until_it_is_accepte
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     bucket = earlier(tmp_path)
-    with pytest.raises(TamperedManifestError, match=r"layout single@1 is in a root without a MAC.*/segments/0000"):
+    with pytest.raises(
+        TamperedManifestError, match=r"names a segment of layout single@1, but .*/segments/0000.* to accept"
+    ):
         values(bucket, settings, "mixed")
     with pytest.raises(TamperedManifestError):
         rewrap(bucket, settings, "mixed")

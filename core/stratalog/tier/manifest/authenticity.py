@@ -89,13 +89,17 @@ class Authenticity:
             authenticator = self._find_authenticator(_layout_name(entry.layout))
             if authenticator is not None and authenticator.is_required(entry.layout):
                 raise TamperedManifestError(
-                    f"an entry of layout {entry.layout} is in a root without a MAC", entry.log_key
+                    f"a root without a MAC names a segment of layout {entry.layout}, which requires a MAC",
+                    entry.log_key,
                 )
             if authenticator is None and not allows_all:
                 raise TamperedManifestError(
-                    f"an entry of layout {entry.layout} is in a root without a MAC, but the layout of the log is "
-                    f"{required}",
+                    f"a root without a MAC names a segment of layout {entry.layout}, but layout {required} of the log "
+                    "authenticates roots",
                     entry.log_key,
+                ).advised(
+                    "find the program that uploaded the segment; if it is one of your engines, set "
+                    f"manifest.unauthenticated of layout {required} to accept, and run stratalog tier rewrap once"
                 )
             allowed.add(entry.layout)
 
