@@ -126,14 +126,16 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
         raise CorruptManifestError(f"not a manifest root ({error})", key) from error
     if (body is None) != (format_version <= UNSEALED_VERSION):
-        raise CorruptManifestError(f"a root of format {format_version} must not have its own hash, or lacks it", key)
+        fault = "has no hash of its own" if body is None else "must not have a hash of its own"
+        raise CorruptManifestError(f"a root of format {format_version} {fault}", key)
     if root is None:
         raise UnknownComponentError(
             f"unsupported manifest format {format_version} key={key}: this release reads up to "
             f"{AUTHENTICATED_VERSION}; install the release that wrote it"
         )
     if (root.mac is not None) != (format_version == AUTHENTICATED_VERSION):
-        raise CorruptManifestError(f"a root of format {format_version} must not have a MAC, or lacks it", key)
+        fault = "has no MAC" if root.mac is None else "must not have a MAC"
+        raise CorruptManifestError(f"a root of format {format_version} {fault}", key)
     if (root.log, root.topic_id, root.version) != (log, topic_id, version):
         raise CorruptManifestError(f"this is version {root.version} of {root.log} {root.topic_id}", key)
     violation = contradiction(root)

@@ -219,7 +219,7 @@ def read_directory(segment: StoredSegment, fetch: RangeReader) -> Directory:
     (count,) = _COUNT.unpack_from(data)
     position = _COUNT.size + count * _GROUP.size
     if len(data) < position + _BETWEEN.size:
-        raise CorruptObjectError(f"the directory has no room for {count} groups", place.key)
+        raise CorruptObjectError(f"the directory names {count} groups, but has only {len(data)} bytes", place.key)
     groups = [StoredGroup(*fields) for fields in _GROUP.iter_unpack(data[_COUNT.size : position])]
     between_bytes, between_sha256 = _BETWEEN.unpack_from(data, position)
     return Directory(groups, between_bytes, between_sha256, data[position + _BETWEEN.size :])
