@@ -169,7 +169,7 @@ def test_files_of_an_earlier_topic_in_a_returning_directory_are_no_part_of_the_n
         engine.create_topic("t")
     for _ in range(2):
         with open_engine(dirs) as engine:
-            with pytest.raises(ConfigError, match="an earlier topic of this name left the folder"):
+            with pytest.raises(ConfigError, match="the folder is from an earlier topic of this name"):
                 engine.log("t", 1)
             assert engine.log("t", 0).offsets().log_end == 0
         assert (dirs[1] / "t-1" / "00000000000000000000.log").stat().st_size

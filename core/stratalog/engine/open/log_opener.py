@@ -179,8 +179,8 @@ class LogOpener:
         # If no partition has the id in the topics file, a broker has deleted the topic and created it again.
         if stored_id in self._ids_of(name.topic):
             raise ConfigError(
-                f"{name} has topic id {folder_id.text}, but topic {name.topic} has {stored_id.text}: an earlier topic of "
-                "this name left the folder; move it to another place"
+                f"{name} has topic id {folder_id.text}, but topic {name.topic} has {stored_id.text}: the folder is from "
+                "an earlier topic of this name; move the folder to another place"
             )
 
     def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
