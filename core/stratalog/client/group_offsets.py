@@ -273,7 +273,7 @@ def commit_record(group: str, name: TopicPartition, offset: int | CommittedOffse
         return Record(timestamp_ms=now_ms, key=key)
     committed = CommittedOffset(offset) if isinstance(offset, int) else offset
     if isinstance(offset, int) and offset < 0:
-        raise ConfigError(f"a committed offset must be at least 0, not {offset} group={group} partition={name}")
+        raise ConfigError(f"a committed offset must be at least 0, not {offset} (group={group} partition={name})")
     value = OffsetCommit(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,

@@ -77,7 +77,7 @@ class ProducerHistory:
 
     def check(self, batch: RecordBatch, marker: EndMarker | None, *, in_sequence: bool) -> None:
         """Raise the errors of ``ProducerState.check`` if a leader must not append a batch of this producer next."""
-        description = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
+        description = f"(producer_id={self.producer_id} producer_epoch={batch.producer_epoch})"
         if batch.producer_epoch < self.epoch:
             raise InvalidProducerEpochError(f"a newer epoch, {self.epoch}, has already written {description}")
         if batch.is_control:

@@ -285,4 +285,4 @@ def check_fits(size_bytes: int, max_bytes: int, path: str) -> None:
     The index format, which is a plugin, should have reported earlier that the index is full.
     """
     if size_bytes > max_bytes:
-        raise PluginError(f"an index of {size_bytes} bytes is above its bound max_bytes={max_bytes} path={path}")
+        raise PluginError(f"an index of {size_bytes} bytes is above its bound of {max_bytes} bytes (path={path})")

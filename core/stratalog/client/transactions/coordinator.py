@@ -255,7 +255,7 @@ class TransactionCoordinator:
                 decided.
         """
         if self._ends.is_ending(transactional_id):
-            raise ConcurrentTransactionsError(f"the transaction is being ended transactional_id={transactional_id}")
+            raise ConcurrentTransactionsError(f"the transaction is being ended (transactional_id={transactional_id})")
         after = self._decide(transactional_id, producer, commit=commit, version=version)
         try:
             self._complete(transactional_id, after)

@@ -99,7 +99,8 @@ class Transaction:
             self._check(_Stage.OPEN)
             if self._has_end_started:  # in logs with the marker, later records would be outside of it
                 raise InvalidTxnStateError(
-                    f"the end of the transaction has started: commit or abort it again transactional_id={self.transactional_id}"
+                    "the end of the transaction has started: commit or abort it again "
+                    f"(transactional_id={self.transactional_id})"
                 )
             self._check_no_failure()
 
@@ -197,10 +198,10 @@ class Transaction:
                 f"another producer has taken over transactional_id={self.transactional_id}"
             ) from self._cause
         if self._stage is not stage:
-            raise InvalidTxnStateError(f"{_REASONS[self._stage]} transactional_id={self.transactional_id}")
+            raise InvalidTxnStateError(f"{_REASONS[self._stage]} (transactional_id={self.transactional_id})")
 
     def _check_no_failure(self) -> None:
         if self._cause is not None:
             raise TransactionAbortedError(
-                f"a record of the transaction was not appended: abort it transactional_id={self.transactional_id}"
+                f"a record of the transaction was not appended: abort it (transactional_id={self.transactional_id})"
             ) from self._cause

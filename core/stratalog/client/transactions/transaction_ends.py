@@ -87,7 +87,7 @@ class TransactionEnds:
         """
         locks = self._locks_of(transactional_id)
         if not locks.ending.acquire(blocking=waits):
-            raise ConcurrentTransactionsError(f"a transaction is being ended transactional_id={transactional_id}")
+            raise ConcurrentTransactionsError(f"a transaction is being ended (transactional_id={transactional_id})")
         try:
             yield
         finally:

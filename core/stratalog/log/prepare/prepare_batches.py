@@ -189,7 +189,7 @@ def _check_inside(batch_set: _BatchSet, columns: RecordColumns) -> list[int]:
         )
     if len(inner) != columns.count:
         raise InvalidRecordError(
-            f"a message with another magic is inside a message of magic {inner.magic} position={batch_set.position}"
+            f"a message with another magic is inside a message of magic {inner.magic} (position={batch_set.position})"
         )
     return inner.last_offset.tolist()
 

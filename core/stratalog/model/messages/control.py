@@ -182,7 +182,7 @@ def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord | Non
         return None
     kind = ControlType(number)
     if value is None:
-        raise InvalidRecordError(f"the value of a control record is null kind={kind.name}")
+        raise InvalidRecordError(f"the value of a control record is null (kind={kind.name})")
     if kind in _SCHEMAS:
         record: QuorumRecord = _SCHEMAS[kind].parse(value)[0]
         return record

@@ -142,13 +142,13 @@ class Committer:
         if root.leader_epoch > leader_epoch:
             raise FencedEpochError(
                 f"{root.log} is written in leader epoch {root.leader_epoch}, this writer has {leader_epoch} "
-                f"version={root.version}"
+                f"(version={root.version})"
             )
         is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # a CREATE adds no segment
         is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_by_another_writer(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(
-                f"{root.log} has another writer in the same leader epoch {leader_epoch} version={root.version}"
+                f"{root.log} has another writer in the same leader epoch {leader_epoch} (version={root.version})"
             )
         self._accepted_version = root.version
 
@@ -250,7 +250,7 @@ class Committer:
         if newest.root.version - root.version >= RECENT_COMMITS:
             raise FencedEpochError(
                 f"{root.log} has many newer roots than the one that was created; it is unknown if that one counts "
-                f"version={root.version} head={newest.root.version}"
+                f"(version={root.version} head={newest.root.version})"
             )
         raise self._stale(root, f"the newest root, version {newest.root.version}, does not contain it")
 

@@ -151,8 +151,8 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
         raise CorruptManifestError("not a manifest page", key)
     if fields.get("format_version") != FORMAT_VERSION:
         raise UnknownComponentError(
-            f"unsupported page format {fields.get('format_version')!r} key={key}: this release reads {FORMAT_VERSION}; "
-            "install the release that wrote it"
+            f"unsupported page format {fields.get('format_version')!r} (key={key}): this release reads "
+            f"{FORMAT_VERSION}; install the release that wrote it"
         )
     try:
         fields.check_names(_FIELDS)

@@ -130,7 +130,7 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
         raise CorruptManifestError(f"a root of format {format_version} {fault}", key)
     if root is None:
         raise UnknownComponentError(
-            f"unsupported manifest format {format_version} key={key}: this release reads up to "
+            f"unsupported manifest format {format_version} (key={key}): this release reads up to "
             f"{AUTHENTICATED_VERSION}; install the release that wrote it"
         )
     if (root.mac is not None) != (format_version == AUTHENTICATED_VERSION):

@@ -102,7 +102,7 @@ class HashedLayout(TierLayout):
         place = place_of(segment, FileKind.LOG)
         if not 0 <= start <= end <= segment.info.size_bytes:
             raise ConfigError(
-                f"bytes [{start}, {end}) are not inside the {segment.info.size_bytes} bytes of key={place.key}"
+                f"bytes [{start}, {end}) are not inside the {segment.info.size_bytes} bytes of {place.key}"
             )
         pieces = self._pieces(segment, start, end, fetch)
         return _check_hash(pieces, segment, place) if end - start == segment.info.size_bytes else pieces

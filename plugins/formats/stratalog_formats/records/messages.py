@@ -365,7 +365,9 @@ class MessageFormat(RecordFormat):
                 unchanged = view[batch.position : batch.position + batch.size_bytes]
                 retained += self._rewrite_wrapper(data, batch, verdict, limit_bytes) if dropped else unchanged
             elif retain_empty is not None and retain_empty[row]:
-                raise InvalidRecordError(f"magic {self.magic} does not support empty batches position={batch.position}")
+                raise InvalidRecordError(
+                    f"magic {self.magic} does not support empty batches (position={batch.position})"
+                )
         yield retained
 
     def _rewrite_wrapper(self, data: Buffer, wrapper: RecordBatch, verdict: bytes, limit_bytes: int) -> bytearray:
