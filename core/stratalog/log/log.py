@@ -251,7 +251,7 @@ class Log(LogReader):
         """Become leader in ``epoch``. The epoch begins at the log end and is stored durably. Epochs never decrease.
 
         Raises:
-            StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this epoch.
+            StaleLeaderEpochError: the epoch is below the log's epoch, or the log follows another leader in this epoch.
             ConfigError: the epoch is above 2147483647.
             StorageError: the log is not writable, or the epoch cannot be stored. The role does not change. If the disk
                 failed, the log is out of service.
@@ -262,19 +262,20 @@ class Log(LogReader):
         """Become follower of the leader of ``epoch``. Only ``append_as_follower`` is then allowed; other appends fail.
 
         Raises:
-            StaleLeaderEpochError: the log has seen a later epoch.
+            StaleLeaderEpochError: the epoch is below the log's epoch.
             ConfigError: the epoch is above 2147483647.
             StorageError: the log is closed, damaged or out of service.
         """
         follow(self._state, epoch)
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop the records from ``offset`` on, durably. Return True if the log end was above ``offset``.
+        """Drop the local records from ``offset`` on, durably. Return True if the log end was above ``offset``.
 
-        If the log end is at or below ``offset``, no record is dropped. If the log end is above ``offset``, the log ends
-        at ``offset`` afterwards. A high watermark or log start above the new log end is lowered to the log end. A batch
-        that contains ``offset`` is dropped as a whole, so pass the first offset of a batch. If a follower has
-        ``offset`` only in the tier, its log ends at a segment boundary of the tier at or below ``offset``.
+        Records in the tier stay. If the log end is at or below ``offset``, no record is dropped. If the log end is
+        above ``offset``, the log ends at ``offset`` afterwards. A high watermark or log start above the new log end is
+        lowered to the log end. A batch that contains ``offset`` is dropped as a whole, so pass the first offset of a
+        batch. If a follower has ``offset`` only in the tier, its log ends at a segment boundary of the tier at or below
+        ``offset``.
 
         Raises:
             ConfigError: ``offset`` is negative or above 2^63 - 1.
@@ -286,7 +287,9 @@ class Log(LogReader):
         return truncate_to(self._state, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start: int | None = None) -> None:
-        """Drop all local records, durably, and continue at any ``offset``.
+        """Drop all local records, durably, and continue at ``offset``, which may be any offset.
+
+        Records in the tier stay. A follower that is too far behind its leader restarts this way.
 
         Args:
             offset: offset of the next record.
@@ -318,7 +321,9 @@ class Log(LogReader):
         """Make everything written so far durable; return the new recovery point (offset).
 
         Raises:
-            SystemLimitError: the process has too many open files; the log stays in service.
+            SystemLimitError: the process has too many open files; the recovery point is unchanged, and the log stays in
+                service.
+            FileReplacedError: another process removed, replaced or truncated a ``.log`` file.
             StorageError: the log is closed or out of service, or the sync failed. A failed sync takes the log out of
                 service.
         """

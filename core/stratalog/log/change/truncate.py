@@ -32,22 +32,14 @@ from stratalog.segment.segment import Segment
 
 
 def truncate_to(state: LogState, offset: int) -> bool:
-    """Drop the records from ``offset`` on. Return True if the log end was above ``offset``.
+    """Implement ``Log.truncate_to``, which documents the argument, the result and errors.
 
-    A batch that contains ``offset`` is dropped as a whole. The log then ends at ``offset``, and keeps this end when it
-    is opened again: if ``offset`` is inside a batch or a gap, a new segment begins there. In Kafka, the reopened log
-    would end after its last batch. Epochs that begin at the new log end or later are dropped, even if they have no
-    records. The result is durable on return, including the bounds in the directory's checkpoints.
+    The log keeps its new end when it is opened again: if ``offset`` is inside a batch or a gap, a new segment begins
+    there. In Kafka, the reopened log would end after its last batch. Epochs that begin at the new log end or later are
+    dropped, even if they have no records. The bounds in the directory's checkpoints are durable on return, too.
 
     If ``offset`` is below the first local segment, all local records are dropped, and the log continues at ``offset``.
     If the tier has ``offset``, the log continues at the base offset of the tier's segment that contains ``offset``.
-
-    Raises:
-        ConfigError: ``offset`` is negative, or above 2^63 - 1.
-        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
-        StoreError, CorruptionError: the tier cannot be read; nothing was truncated.
-        StorageError: the log was not writable: nothing was truncated. Or a file could not be read or written: the log
-            is out of service. Open it and truncate it again.
     """
     with _no_offload(state), state.durability.syncing:
         with state.lock:
@@ -79,21 +71,11 @@ def truncate_to(state: LogState, offset: int) -> bool:
 
 
 def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -> None:
-    """Drop all local records, and continue the log at ``offset``, which may be any offset.
+    """Implement ``Log.truncate_fully_and_start_at``, which documents the arguments and errors.
 
-    A follower that is too far behind its leader restarts this way. The log end and the high watermark are then
-    ``offset``. ``log_start`` is the first offset for readers, if a tier has the records from ``log_start`` on; None
-    means ``offset``. If the tier has the records from ``log_start`` to ``offset``, the epochs and the producers' state
-    at ``offset`` are read from the tier. In all other cases, the log has no epochs and no producers afterwards. The
-    result is durable on return.
-
-    Raises:
-        ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` is not in [0, offset].
-        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: new records would
-            get the same offsets.
-        StoreError, CorruptionError: the producers' state cannot be read from the tier; nothing was truncated.
-        StorageError: the log was not writable: nothing was truncated. Or a file could not be read or written: the log
-            is out of service.
+    The log end and the high watermark are then ``offset``. If the tier has the records from ``log_start`` to
+    ``offset``, the epochs and the producers' state at ``offset`` are read from the tier. In all other cases, the log
+    has no epochs and no producers afterwards.
     """
     start = offset if log_start is None else log_start
     with _no_offload(state), state.durability.syncing:

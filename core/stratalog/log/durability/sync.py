@@ -25,18 +25,11 @@ _LONGEST_GATHERING_NS: Final = 5_000_000
 
 
 def flush(state: LogState, *, with_queued: bool = True) -> int:
-    """Make everything written durable, including indexes, and return the new recovery point (offset).
+    """Implement ``Log.flush``, which documents the result and errors.
 
     If ``with_queued`` is True, write the queued batches first. Then sync the ``.log`` files and indexes, and after them
     the folder that names the files. If all records and file names are durable already, nothing is synced, not even
-    indexes that ``sync_records`` did not sync. A sync that fails takes the log out of service and is not retried.
-
-    Raises:
-        ClosedError: the log is closed.
-        SystemLimitError: the process has too many open files. The recovery point is unchanged, and the log stays in
-            service.
-        FileReplacedError: another process removed, replaced or truncated a ``.log`` file.
-        StorageError: the log is out of service, or the sync failed.
+    indexes that ``sync_records`` did not sync. A sync that fails is not retried.
     """
     with state.durability.syncing:
         return _sync(state, indexes=True, with_queued=with_queued)

@@ -13,15 +13,10 @@ from stratalog.model.offsets import Watermark
 
 
 def lead(state: LogState, epoch: int) -> None:
-    """Accept leader appends in ``epoch`` from now on.
+    """Implement ``Log.lead``, which documents the argument and errors.
 
-    The epoch begins at the log end and is stored durably, even if nothing is ever appended in it. A follower with
-    records of an earlier epoch above that offset uses the stored epoch to truncate them.
-
-    Raises:
-        StaleLeaderEpochError: the epoch is below the log's epoch, or another replica is the leader of this epoch.
-        ConfigError: the epoch is above 2147483647.
-        StorageError: the log is not writable, or the epoch cannot be stored; the role does not change.
+    The epoch is stored even if nothing is ever appended in it. A follower with records of an earlier epoch above the
+    start of ``epoch`` uses the stored epoch to truncate these records.
     """
     role = state.role
     with state.lock:
@@ -36,14 +31,9 @@ def lead(state: LogState, epoch: int) -> None:
 
 
 def follow(state: LogState, epoch: int) -> None:
-    """Accept only batches of the leader of ``epoch`` from now on, and no other appends.
+    """Implement ``Log.follow``, which documents the argument and errors.
 
     The high watermark keeps its value until the leader sends a new one.
-
-    Raises:
-        StaleLeaderEpochError: the epoch is below the log's epoch.
-        ConfigError: the epoch is above 2147483647.
-        StorageError: the log is closed, damaged or out of service.
     """
     with state.lock:
         state.health.check_writable()
@@ -53,14 +43,7 @@ def follow(state: LogState, epoch: int) -> None:
 
 
 def set_high_watermark(state: LogState, offset: int) -> int:
-    """Set the high watermark, limited to [log start, log end], and return it.
-
-    A leader ignores an offset that is below its current high watermark.
-
-    Raises:
-        ConfigError: the log is a leader, and ``watermark`` is not ``external``: then only the engine moves the high
-            watermark.
-    """
+    """Implement ``Log.set_high_watermark``, which documents the argument, the result and errors."""
     role = state.role
     with state.lock:
         if role.is_leader and role.watermark is not Watermark.EXTERNAL:
