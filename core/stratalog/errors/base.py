@@ -90,8 +90,9 @@ class TopicExistsError(ConfigError):
 class AttachError(ConfigError):
     """An attach or a restore is refused, or was interrupted and must be repeated.
 
-    An attach or a restore is refused if the directory is not empty, a topic is unknown or has several ids, or a
-    manifest is incomplete. An engine does not open a directory in which an attach or a restore was interrupted.
+    An attach is refused if a directory contains logs, a restore if it contains records of the topic. Both are refused
+    if a topic is unknown or has several ids, or if a manifest is incomplete. An engine does not open a directory in
+    which an attach or a restore was interrupted.
     """
 
 

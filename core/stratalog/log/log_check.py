@@ -209,7 +209,7 @@ def _find_leftovers(files: LogFiles) -> Iterator[Finding]:
 def _find_vanished(files: LogFiles, bases: Collection[int]) -> Iterator[Finding]:
     """Yield a finding for each index without a segment.
 
-    Ignore an index below the first segment: a crash during a deletion left it.
+    Ignore an index below the first segment: it is from a deletion that a crash interrupted.
     """
     reported = set(bases)
     for file in files.list():

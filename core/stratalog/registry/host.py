@@ -128,7 +128,8 @@ class Host:
             plugin: the module or object with the hooks.
             name: name of the plugin.
             origin: name of the plugin and its distribution, for messages.
-            is_bundled: True if the plugin comes with stratalog; its hooks are called without a deadline.
+            is_bundled: True if the plugin comes with stratalog: its collecting hooks are then called without a deadline.
+                Listeners never have a deadline.
 
         Raises:
             PluginError: a hook is misspelt, has arguments that its spec does not have, or is not decorated with

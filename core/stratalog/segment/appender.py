@@ -308,7 +308,7 @@ class Appender:
         index = self.segment.files.open_index(
             name, max_bytes=max(limit, len(entries)) if reserve else MAX_FILE_BYTES, writable=True, reserve=reserve
         )
-        # The file did not fit the log, or a crash left it preallocated.
+        # The file did not fit the log, or still has reserved space after a crash.
         if index.size_bytes != len(entries) or bytes(index.view()) != entries:
             index.truncate(0)
             index.append(entries)

@@ -90,8 +90,9 @@ def _has_bytes(files: LogFiles, name: str) -> bool:
 
 
 def check_same_bytes(log: SegmentFile, position: int) -> None:
-    """Raise PluginError if a file does not end at its ``size_bytes``, or if two different reads return different bytes.
+    """Raise PluginError if a file does not end at its ``size_bytes``, or contradicts itself.
 
+    A file contradicts itself if small reads of a range return other bytes than one large read of the range.
     Recovery calls this before it truncates a file at ``position``; the bytes from ``position`` on are read. Only files
     in a segment store of a plugin are read.
     """

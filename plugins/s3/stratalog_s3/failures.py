@@ -100,7 +100,7 @@ class Reply(NamedTuple):
 
 
 def reply_of(error: BaseException) -> Reply | None:
-    """Return the error response of the store in an error or its cause; None if there was no response."""
+    """Return the store's error response that ``error`` or its cause contains; None if neither contains one."""
     for raised in (error, error.__cause__):
         if any(kind.__name__ in _NO_ANSWER_ERRORS for kind in type(raised).__mro__):
             continue

@@ -105,7 +105,10 @@ class _PartPass(Generic[S]):
         return end
 
     def _show(self, segment: S, chunk: Chunk, table: BatchTable) -> int | None:
-        """Show a table's records to the filters; if one is full, return the exclusive end of the accepted offsets."""
+        """Show a table's records to the filters.
+
+        Return None, or the exclusive end of the accepted offsets if a filter is full.
+        """
         visible = table
         if is_special(table):
             dropped = self._transactions.rows(table, chunk.data)

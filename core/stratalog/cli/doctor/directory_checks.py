@@ -114,7 +114,7 @@ class DirectoryChecks:
         path, files, clock = self._path / _TRIAL_FILE, self._env.files, self._env.clock
         times = list[float]()
         try:
-            path.unlink(missing_ok=True)  # a killed process may have left the file
+            path.unlink(missing_ok=True)  # the file may be from a killed process
             descriptor = files.open(os.fspath(path), write=True, create=True)
             try:
                 for number in range(_TIMES):

@@ -93,11 +93,13 @@ class Attacher:
         self._first = open_logs.dirs[0].store
 
     def run(self) -> tuple[AttachedLog, ...]:
-        """Take over the logs of the requested topics (all if None), and open them. Return a description of each log.
+        """Take over and open the logs of ``request.topics``; None means all topics. Return a description of each log.
 
         Raises:
-            AttachError: a directory is not empty, a topic does not exist in the tier, a topic name is ambiguous, or the
-                manifest of a log is missing or was not rebuilt completely.
+            AttachError: a directory contains logs (empty folders of an interrupted attach to the same tier do not
+                count), or the first directory has the note of an interrupted attach to another tier; a topic does not
+                exist in the tier, a topic name is ambiguous, or the manifest of a log is missing or was not rebuilt
+                completely.
             ConfigError: a topic in the tier has more partitions than ``limits.topic.partitions``.
             EpochsExhaustedError: a log is in the last possible leader epoch.
             CorruptionError: a log's manifest, or its last segments in the tier, are damaged; no folder was created.

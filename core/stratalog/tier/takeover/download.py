@@ -139,7 +139,7 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
     for file in files.list():
         parsed_name = parse_segment_file(file.name)
         if parsed_name is not None and parsed_name.base_offset not in bases and parsed_name.suffix != SNAPSHOT_SUFFIX:
-            files.remove(file.name)  # an unfinished copy left it; the segment is copied again
+            files.remove(file.name)  # an interrupted restore began it after its copy
         else:
             size_by_name[file.name] = file.size_bytes
     return sum(_copy_segment(segment, files, size_by_name, on_bytes, only_epoch) for segment in plan.parts())

@@ -268,7 +268,7 @@ class StoredRegion:
     def read(self, size: int = -1) -> bytes:
         """Return up to ``size`` bytes of the region; all bytes if ``size`` is negative.
 
-        Raise OSError before the region.
+        Raise OSError if the current position is before the region.
         """
         index = self._at - self._start
         if index < 0:

@@ -181,9 +181,9 @@ class Options(SparkOptions):
     def _bound(self, side: str, default: int, *, any_word: bool = False) -> Bound:
         """Return the start or the end of the read, from the options whose names begin with ``side`` (starting, ending).
 
-        ``default`` is EARLIEST or LATEST. If ``any_word`` is False, the opposite of ``default`` raises ConfigError. As
-        in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, and timestamps
-        override offsets.
+        ``default`` is EARLIEST or LATEST. If ``any_word`` is False (a batch query), a read may not start at latest or
+        end at earliest: both raise ConfigError, also for a single partition. As in Spark's Kafka source, a timestamp
+        for all partitions overrides timestamps by partition, and timestamps override offsets.
         """
         option = f"{side}Timestamp"
         text = self._get(option)
