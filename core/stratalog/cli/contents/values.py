@@ -12,11 +12,20 @@ from enum import StrEnum
 from typing import Final
 
 from stratalog.cli.output import moment, printable
-from stratalog.errors import InvalidRecordError
+from stratalog.errors import InvalidRecordError, UnsupportedCompressionError
+from stratalog.spi.codecs import CodecTable
 
 SHOWN_CHARACTERS: Final = 1000  # limit for one value on a terminal; a pipe or a file has no limit
 _WHITE: Final = str.maketrans("", "", "\t\n\r")
 _PLAIN_STOPS: Final = frozenset(' "={}[],')
+
+
+def codec_name(codecs: CodecTable, codec_id: int) -> str:
+    """Return the name of a batch's codec; ``unknown (ID)`` if no codec with this id can be opened."""
+    try:
+        return codecs.name_of(codec_id)
+    except UnsupportedCompressionError:
+        return f"unknown ({codec_id})"
 
 
 class Style(StrEnum):

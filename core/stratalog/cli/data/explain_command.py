@@ -9,6 +9,7 @@ import click
 
 from stratalog.cli.contents.decoders import decoder_of
 from stratalog.cli.contents.printer import record_lines
+from stratalog.cli.contents.values import codec_name
 from stratalog.cli.options import LogPlace, json_option, place_options
 from stratalog.cli.output import Output, size_text
 from stratalog.errors import CorruptIndexError
@@ -135,14 +136,14 @@ def _batch(
                 yield Step(
                     "scan", f"{passed_batches} batches passed, up to position {position}", {"batches": passed_batches}
                 )
-                yield _header(batch, position)
+                yield _header(batch, position, codec_name(components.codecs, batch.codec_id))
                 yield _record(view, segment, chunk, table.take(row, row + 1), offset, components, partition)
                 return
     text = f"{passed_batches} batches passed, none contains the offset: compaction removed it, or it was never written"
     yield Step("scan", text, {"batches": passed_batches}, found=False)
 
 
-def _header(batch: RecordBatch, position: int) -> Step:
+def _header(batch: RecordBatch, position: int, codec: str) -> Step:
     facts: dict[str, object] = {
         "position": position,
         "size_bytes": batch.size_bytes,
@@ -150,7 +151,7 @@ def _header(batch: RecordBatch, position: int) -> Step:
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
         "records": batch.record_count,
-        "codec_id": batch.codec_id,
+        "codec": codec,
         "leader_epoch": batch.leader_epoch,
         "producer_id": batch.producer_id,
         "transactional": batch.is_transactional,
@@ -158,7 +159,7 @@ def _header(batch: RecordBatch, position: int) -> Step:
     }
     text = (
         f"at position {position}, {batch.size_bytes} bytes, magic {batch.magic}, offsets {batch.base_offset} to "
-        f"{batch.last_offset}, CRC good, codec {batch.codec_id}"
+        f"{batch.last_offset}, CRC good, codec {codec}"
     )
     if batch.producer_id >= 0:
         text += f", producer {batch.producer_id}{' in a transaction' if batch.is_transactional else ''}"

@@ -7,13 +7,14 @@ from itertools import chain, islice
 from typing import Final
 
 from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
+from stratalog.cli.contents.values import codec_name
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.control_items import control_object, control_text
 from stratalog.cli.dump.record_view import Arena, RecordView, arenas, sequence_after
 from stratalog.cli.dump.sheet import JsonList, Table
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
 from stratalog.cli.output import moment
-from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
+from stratalog.errors import CorruptBatchError, CorruptionError
 from stratalog.model.batches import BatchTable, RecordBatch, TimestampType
 from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import FRAME, FRAME_BYTES, Chunk, walk
@@ -149,16 +150,10 @@ class _LogDump:
             "max_timestamp_ms": batch.max_timestamp_ms,
             "size_bytes": batch.size_bytes,
             "magic": batch.magic,
-            "codec": self._codec(batch.codec_id),
+            "codec": codec_name(self._context.components.codecs, batch.codec_id),
             "crc": batch.crc,
             "valid": valid,
         }
-
-    def _codec(self, codec_id: int) -> str:
-        try:
-            return self._context.components.codecs.name_of(codec_id)
-        except UnsupportedCompressionError:
-            return f"unknown ({codec_id})"
 
     def _damage(self, error: CorruptBatchError) -> None:
         """Show the header of a damaged batch if it can be read, and report the number of bytes that are not shown."""
