@@ -83,6 +83,7 @@ _NEVER_SENT_ERRORS: Final = frozenset({
 })  # fmt: skip
 _NO_CREDENTIALS_ERRORS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _WHERE_TO_SET_CREDENTIALS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment"
+WRONG_ENDPOINT: Final = "check endpoint_url, because the server may not be an S3 server"
 _NO_ANSWER_ERRORS: Final = frozenset(
     {"HttpProcessingError"}
 )  # of aiohttp, for a truncated response; "code" is no status
@@ -92,7 +93,10 @@ _FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reply(NamedTuple):
-    """Error response of a store: S3's error code (or ""), the HTTP status (or 0), and the message."""
+    """Error response of a store: S3's error code, the HTTP status (or 0), and the message.
+
+    If an S3 client gets a response without an error code, ``code`` is the status. Other clients have no ``code``.
+    """
 
     code: str
     status: int
@@ -108,7 +112,7 @@ def reply_of(error: BaseException) -> Reply | None:
         if isinstance(response, dict) and isinstance(response.get("Error"), dict):
             answer = response["Error"]
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return Reply(str(answer.get("Code", "")), _status(status), str(answer.get("Message", "")))
+            return Reply(str(answer.get("Code") or status), _status(status), str(answer.get("Message", "")))
         for name in ("status", "status_code", "code"):
             status = _status(getattr(raised, name, 0))
             if status:
@@ -147,6 +151,9 @@ def convert_reply(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> S
     The error names ``key``. It names ``uri`` if ``key`` is empty, or if the bucket does not exist.
     """
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
+    if reply.code == str(reply.status) and kind in {ObjectNotFoundError, StoreError}:  # botocore found no code of S3
+        text = f"the server responded with status {reply.status}, but without an error code of S3"
+        return kind(text, key or uri).advised(WRONG_ENDPOINT)
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
     return kind(text, uri if kind is BucketNotFoundError or not key else key)
 

@@ -25,7 +25,7 @@ from stratalog_s3.bucket import Bucket
 from stratalog_s3.checksums import CHECKSUMS
 from stratalog_s3.credentials import RotatingCredentials, rotating_session, take_provider
 from stratalog_s3.deadline import run, seconds_left
-from stratalog_s3.failures import Reply, convert_reply
+from stratalog_s3.failures import WRONG_ENDPOINT, Reply, convert_reply
 from stratalog_s3.location import Location, check_key, check_prefix, parse_location
 from stratalog_s3.multipart import PartBudget, PartUploads
 from stratalog_s3.options import filesystem_options, quieten_botocore
@@ -134,7 +134,11 @@ class S3Store(StoreBase):
             return self._bucket(deadline_ns).get(name, start, end)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return up to ``limit`` objects, by one request per 1,000 keys."""
+        """Return up to ``limit`` objects, by one request per 1,000 keys.
+
+        Raises:
+            StoreError: the response is not a list of objects, as from a web server that is not an S3 server.
+        """
         query = {"Prefix": self._location.name(check_prefix(prefix))}
         if after:
             query["StartAfter"] = self._location.name(after)
@@ -143,6 +147,9 @@ class S3Store(StoreBase):
             bucket = self._bucket(deadline_ns)
             while len(objects) < limit:
                 answer = bucket.ask("list_objects_v2", MaxKeys=min(limit - len(objects), PAGE_KEYS), **query)
+                if not {"Name", "IsTruncated"} & answer.keys():  # botocore reads any XML, and a page of HTML, as a list
+                    text = "the response to a list request is not a list of objects"
+                    raise StoreError(text, self.uri).advised(WRONG_ENDPOINT)
                 infos = [self._object_info(item) for item in answer.get("Contents", ())]
                 objects += [info for info in infos if info.key]  # consoles create an empty object for a "folder"
                 if not answer.get("IsTruncated"):

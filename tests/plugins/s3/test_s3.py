@@ -420,6 +420,18 @@ def test_another_range_than_asked_for_is_not_taken(
         store.read("a", 10, 15, deadline_ns=deadline_ns)
 
 
+@pytest.mark.parametrize("status", [b"200 OK", b"404 Not Found", b"405 Method Not Allowed"])
+@pytest.mark.parametrize("body", [b"", b"<html><body>Hello</body></html>"])
+def test_a_web_server_is_no_empty_store(
+    open_store: OpenStore, raw_server: RawServer, deadline_ns: int, status: bytes, body: bytes
+) -> None:
+    endpoint = raw_server(HEAD % status + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+    store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": endpoint})
+    with pytest.raises(StoreError, match="s3://bucket/p: check endpoint_url") as caught:
+        store.list("", deadline_ns=deadline_ns)
+    assert not caught.value.retriable
+
+
 @pytest.mark.parametrize("object_bytes", [b"15", b"100"])
 @pytest.mark.long
 def test_the_range_asked_for_is_taken(
