@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from getpass import GetPassWarning
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +37,7 @@ def users() -> None:
 @users.command("add", epilog=_EPILOG)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("name")
-@click.option("--password-stdin", is_flag=True, help="Read the password from standard input instead of asking for it.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from the first line of standard input.")
 @click.option(
     "--iterations",
     type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
@@ -56,13 +58,15 @@ def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None
 
 
 def _prompt_password() -> str:
-    """Ask twice for a password. If standard input is at its end, raise a UsageError that names ``--password-stdin``."""
+    """Ask twice for a password. Raise a UsageError that names ``--password-stdin`` if there is no terminal."""
     try:
-        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
-    except click.Abort as abort:
-        if not isinstance(abort.__context__, EOFError):
-            raise
-        raise click.UsageError("no password on standard input: add --password-stdin to read it from a pipe") from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", GetPassWarning)  # without a terminal, a typed password could be visible
+            return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
+    except GetPassWarning:
+        raise click.UsageError(
+            "no terminal to ask for the password: add --password-stdin to read it from standard input"
+        ) from None
 
 
 @users.command("remove")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from own_command import running_command
 from stratalog.cli.app import app
 from stratalog.errors import ConfigError
 from stratalog_gateway.security.users import load_users
@@ -58,10 +60,19 @@ def test_mistakes_are_named(tmp_path: Path, arguments: tuple[str, ...], text: st
     assert reason in str(result.exception)
 
 
-def test_a_script_without_a_password_gets_advice(tmp_path: Path) -> None:
-    ended = run("add", str(tmp_path / "users.json"), "alice", text="")
-    assert ended.exit_code == 2
-    assert "add --password-stdin" in ended.output
+@pytest.mark.parametrize("text", ["", "x\nx\n"])
+def test_without_a_terminal_no_password_is_asked_for(tmp_path: Path, text: str) -> None:
+    command = running_command(
+        "users", "add", str(tmp_path / "users.json"), "alice",
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    with command as running:
+        message = running.communicate(text)[1]
+    assert running.returncode == 2
+    assert message.endswith(
+        "no terminal to ask for the password: add --password-stdin to read it from standard input\n"
+    )
+    assert "Warning" not in message
     assert not (tmp_path / "users.json").exists()
 
 
