@@ -37,7 +37,7 @@ def run_checks(checks: Mapping[str, Callable[[], Diagnosis]]) -> Iterator[tuple[
         try:
             diagnosis = check()
         except StorageError as error:
-            diagnosis = Diagnosis(Outcome.WRONG, str(error))
+            diagnosis = Diagnosis(Outcome.WRONG, str(error).removesuffix(f": {error.advice}"), error.advice)
         yield name, diagnosis
         if number == 0 and diagnosis.outcome is Outcome.WRONG:
             return

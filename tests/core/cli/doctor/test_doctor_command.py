@@ -234,3 +234,5 @@ def test_a_missing_right_is_named(local_s3: LocalS3, doctor: Doctor, monkeypatch
     local_s3.heal()
     assert code == 1
     assert [name for name, row in rows.items() if row["outcome"] == "wrong"] == ["unfinished uploads"]
+    assert rows["unfinished uploads"]["change"].startswith("grant list, get, put and delete on the prefix")
+    assert "grant" not in rows["unfinished uploads"]["found"]
