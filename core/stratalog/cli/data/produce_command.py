@@ -183,7 +183,8 @@ def _headers(_context: click.Context, _option: click.Parameter, settings: tuple[
     default=InputForm.LINES.value,
     show_default=True,
     help="lines: each line is a record. json: each line is an object with key, value, headers, partition and "
-    "timestamp_ms, in the form of `consume --json`. files: each FILE is the value of one record.",
+    "timestamp_ms, in the form of `consume --json`; --json concerns only the output. files: each FILE is the value of "
+    "one record.",
 )
 @click.option(
     "--partition",
