@@ -23,7 +23,6 @@ class Cursor:
 
     Args:
         logs: logs of the engine.
-        name: name of the partition.
         isolation: isolation level, which bounds the readable records.
         deserializers: converts the records; None for no conversion.
 

@@ -99,7 +99,6 @@ class Producer(CheckedArguments, Closeable):
     Args:
         logs: logs of the engine.
         components: formats, codecs and the clock.
-        options: options of the producer.
         offsets: committed offsets of all groups.
         transaction: transaction state of a transactional producer; None for a producer without transactions.
         closed: called with the producer when the producer is closed.

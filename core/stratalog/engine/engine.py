@@ -179,7 +179,7 @@ class Engine(EngineClients):
         """Change settings of a topic and of its open logs. The change is durable when the method returns.
 
         Args:
-            name: name of the topic.
+            name: name of an existing topic.
             config: settings by Kafka's names; None resets a setting to the engine's default.
             only_check: True to change nothing, and only raise the error with which the settings are refused. The check
                 does not detect errors of the tier or of the disk.

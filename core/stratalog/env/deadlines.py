@@ -69,7 +69,7 @@ class DeadlineCalls:
         Args:
             component: name of the called component; laggards are counted for each component.
             method: name of the called method, for log messages.
-            work: the call.
+            work: the call. After the deadline, it continues on its thread.
             wait_s: deadline, counted from now; ``hurry`` may shorten it.
             close: closes a result that was returned after the deadline; None if results need no closing.
 
@@ -144,12 +144,9 @@ class DeadlineCalls:
     def open_unless_stuck(self, work: Callable[[], T], close: Callable[[T], object], wait_s: float) -> T:
         """Return the result of ``work``, and stop waiting for it if a call registered by ``register`` takes too long.
 
-        ``work`` runs on its own thread. If the caller stops waiting, ``work`` continues, and ``close`` closes its
-        result.
-
         Args:
-            work: opens an object and returns it.
-            close: closes the object.
+            work: opens an object and returns it, on its own thread. If the caller stops waiting, ``work`` continues.
+            close: closes an object that ``work`` returns after the caller has stopped waiting.
             wait_s: how long to wait for one registered call, from its beginning or, if later, from now.
 
         Raises:

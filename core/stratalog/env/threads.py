@@ -25,7 +25,6 @@ class OwnThread(threading.Thread):
 
     Args:
         target: function that the thread runs.
-        name: name of the thread.
         args: arguments of ``target``.
     """
 

@@ -180,12 +180,10 @@ def check_topic(topic: str) -> str:
 def unknown_topic(
     name: str | TopicPartition, existing: Iterable[str | TopicPartition], place: str
 ) -> UnknownTopicError:
-    """Return the error for a topic or partition that does not exist. The error's text suggests names that exist.
+    """Return the error for a topic or partition that does not exist.
 
-    Args:
-        name: name of the topic, or the partition.
-        existing: existing topics or partitions.
-        place: description of the directories or the tier, for the error's text.
+    The error's text suggests names from ``existing``. It contains ``place``, which describes the directories or the
+    tier.
     """
     import difflib  # noqa: PLC0415 - only errors need it
 

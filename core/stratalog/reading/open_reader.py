@@ -89,18 +89,12 @@ def open_settled(
 ) -> Reader:
     """Open logs like ``open_reader``, with the same errors, for callers that have parsed the settings already.
 
-    Args:
-        text: the location of the directory or tier; see ``open_reader``.
-        settings: the settings.
-        tier: see ``open_reader``.
-        tier_options: see ``open_reader``.
-        as_of: see ``open_reader``.
-        plugins: see ``open_reader``.
-        env: see ``open_reader``.
-        allow_offline: open a directory even if the store of its tier does not answer. Then the logs' start offsets are
-            those that local disk has, and reads of records that are only in the tier raise TierUnavailableError.
-        other_paths: further log directories of the same engine.
-        topics: show only these topics of a tier that is read alone, and list only their objects; None shows all.
+    ``open_reader`` documents the arguments that both functions have. ``text`` is the location of the directory or tier.
+
+    If ``allow_offline`` is True, a directory is opened even if the store of its tier does not answer. The logs' start
+    offsets are then those that local disk has, and reads of records that are only in the tier raise
+    TierUnavailableError. ``other_paths`` are further log directories of the same engine. Of a tier that is read alone,
+    only ``topics`` are shown, and only their objects are listed; None shows all topics.
     """
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
         raise ConfigError(f"as_of={as_of!r} has no time zone: add tzinfo=datetime.UTC, for instance")

@@ -52,11 +52,9 @@ class TopicReader(CheckedArguments):
     """All partitions of one topic, for reading. ``Reader.topic`` creates it. Thread-safe.
 
     Args:
-        name: name of the topic.
         log: returns the log of a topic and partition.
         partitions: returns the numbers of all partitions at the last refresh.
         refresh: updates the logs to their current state.
-        clock: clock of the reader.
 
     Attributes:
         name: name of the topic.

@@ -56,7 +56,7 @@ class TopicTable:
 
     Args:
         store: the first log directory; not closed here.
-        defaults: ``[topic_defaults]``.
+        defaults: the table ``[topic_defaults]`` of the engine's settings.
         has_tier: True if the engine has a tier: ``remote.storage.enable`` is then on by default.
         sections: default values of the plugins' topic settings, by provider name.
         entries: the topics, if the directory with the file cannot be read; None reads the file.

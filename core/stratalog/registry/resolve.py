@@ -116,7 +116,6 @@ class Catalogue(OfferTable[Provider[C]]):
     """All providers of one kind.
 
     Args:
-        kind: the kind of component.
         offers: the offers of all plugins, in any order.
         absent: one sentence for each blocked or failed plugin, as for ``OfferTable``.
         prefer: mapping of URI scheme to provider name, for schemes that several providers serve.

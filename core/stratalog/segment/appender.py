@@ -172,12 +172,12 @@ class Appender:
             self._begins_at(self._first_timestamp_ms)
 
     def append(self, batches: PreparedBatches, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
-        """Write batches whose offsets are already assigned: either all, or none.
+        """Write batches: either all, or none.
 
         A full offset or time index gets no further entry; a search then reads more of the log.
 
         Args:
-            batches: the batches.
+            batches: batches whose offsets are already assigned.
             aborted: transactions that the batches abort, by the offset of their marker.
 
         Raises:

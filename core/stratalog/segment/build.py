@@ -110,7 +110,6 @@ class SegmentBuilder:
 
     Args:
         files: folder for the files.
-        base_offset: base offset of the segment.
         components: the log's components.
         config: settings of the topic.
         names: names of the files to write, by suffix. None means the ``.cleaned`` names of the log and of all indexes.

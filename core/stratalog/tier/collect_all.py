@@ -34,12 +34,11 @@ class TierCollection:
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
         """Call ``TierLog.collect`` for one log, which deletes superseded roots and unneeded objects; return its report.
 
-        The call deletes nothing and returns an empty report if the log has no root, or only the root that created the
-        log. The result is also empty if an earlier call left nothing to delete, and since then no commit succeeded and
-        no upload failed.
+        The call deletes nothing and returns an empty report if an earlier call left nothing to delete, and since then
+        no commit succeeded and no upload failed.
 
         Args:
-            remote: the log.
+            remote: the log. If it has no root, or only the root that created the log, the report is empty, too.
             leader_epoch: leader epoch of the log, if the caller leads the log. If None, orphans of the latest leader
                 epoch are kept: objects that no root names.
 

@@ -233,7 +233,7 @@ class Tier(CheckedArguments, Closeable):
         the rebuilt manifest, and would continue its own.
 
         Args:
-            name: the log.
+            name: the partition and the topic id. A tier can have several topics with the same name.
             dry_run: return the report without writing a root.
             progress: called with the number of objects checked so far.
 

@@ -32,7 +32,6 @@ class TierPublisher:
     Several threads may upload at the same time. Only one thread at a time may call the other methods.
 
     Args:
-        log: the log in the tier.
         leader_epoch: leader epoch of the objects and of the commits.
         config: settings of the topic, with the layout to write with.
 
@@ -120,7 +119,7 @@ class TierPublisher:
 
         Args:
             swaps: the swaps, ascending; at most ``MOST_SWAPS``.
-            kind: kind of the change.
+            kind: kind of the change, for the new root.
             reason: text for people.
             first_dirty_offset: first offset that is not compacted afterwards; see ``SwapDecision``.
 

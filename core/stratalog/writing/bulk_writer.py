@@ -114,7 +114,7 @@ class BulkWriter(CheckedArguments, Closeable):
         ``staged`` is discarded. If ``staged`` is empty, nothing is published, and ``mark`` is not stored.
 
         Args:
-            log: the log.
+            log: an existing partition of the directory or tier.
             staged: staged segments of all tasks, each task's only once even if the task was repeated.
             mark: name of the writer and number of this write, by which a repeated call is recognized. With None, a
                 repeated call publishes the records twice.
@@ -269,7 +269,7 @@ class BulkWriter(CheckedArguments, Closeable):
         ``limit_bytes`` are copied.
 
         Args:
-            log: the log.
+            log: an existing partition of the directory or tier.
             limit_bytes: maximum size of the merged segment, which ``segment.bytes`` also limits.
 
         Returns:

@@ -26,7 +26,6 @@ class TierAppend:
     """One publication of staged records at the end of a log in a tier.
 
     Args:
-        access: the tier.
         remote: the log, in its newest state.
         staged: the staged segments, ascending.
         mark: progress of a writer that numbers its writes; None for other writers.

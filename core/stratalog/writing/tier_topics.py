@@ -49,7 +49,6 @@ class TierTopics:
 
     Args:
         host: provides the settings of topics.
-        tier: the tier.
     """
 
     def __init__(self, host: ComponentHost, tier: Tier) -> None:

@@ -19,14 +19,13 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def header_numbers(records: RecordColumns, name: str, encoding: str, missing: int) -> memoryview:
-    """Return the number in each record's last header with this name, as a column of int64.
+    """Return the number in a header of each record, as a column of int64.
 
     Args:
-        records: records with headers.
-        name: name of the header.
+        records: records that were decoded with their headers.
+        name: name of the header. If a record has several headers with this name, the last one counts.
         encoding: ``int64`` (8 bytes, big-endian, the format of Java's LongSerializer) or ``text`` (decimal digits).
-        missing: result for a record that has no header with this name, or whose last header with this name is not a
-            valid int64.
+        missing: result for a record that has no header with this name, or whose number is not a valid int64.
     """
     twin = None if _REPLACEMENT in name else extension(EXTENSIONS[0])
     if twin is None:

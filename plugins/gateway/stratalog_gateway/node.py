@@ -64,7 +64,6 @@ class Node:
 
     Args:
         engine: stores groups and transactions, and creates and changes topics. The caller closes the engine.
-        settings: settings of the gateway.
         clock: clock for waits.
         source: topics and logs that clients see; None means the engine.
 

@@ -23,7 +23,6 @@ class PooledFile:
 
     Args:
         disk: shared state of the store.
-        path: path of the file.
         writable: True to open the file for writing.
     """
 

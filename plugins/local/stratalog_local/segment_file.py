@@ -31,7 +31,6 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     Args:
         disk: shared state of the store.
-        path: path of the file.
         size_bytes: size of the valid content.
         modified_ms: modification time of the file (ms since 1970).
         writable: True to open the file for writing.

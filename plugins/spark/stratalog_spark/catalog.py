@@ -132,7 +132,7 @@ def describe_read(
     """Return the text that Spark's ``explain`` shows for a read.
 
     Args:
-        options: options of the read.
+        options: options of the read, with the pushed predicate or count.
         columns: names of the columns.
         planned_pieces: pieces of segments in the plan: those that tasks read, and those that the manifest counts.
         unpruned_pieces: pieces of segments that tasks would read without a pushed predicate or count.

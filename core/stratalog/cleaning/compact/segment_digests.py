@@ -66,7 +66,6 @@ class SegmentDigests:
     record of the segment.
 
     Args:
-        log: the log.
         writable: True if files may be written. The constructor then removes damaged and unfinished digest files, and
             digest files whose segment does not exist or is active.
 

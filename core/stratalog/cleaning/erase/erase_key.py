@@ -53,11 +53,10 @@ def erase(
     """Erase the records of a key from one log, up to the current log end, and return the result.
 
     An error that ends the erasure early is in the result. The active segment is rolled first if it contains the key.
-    The call waits for a running compaction round or offload of the log. If the log is a follower, its segments in the
-    tier are only searched.
+    The call waits for a running compaction round or offload of the log.
 
     Args:
-        log: the log.
+        log: the log. If it is a follower, its segments in the tier are only searched.
         key: the whole key.
         tier: the tier part of the log; None if the log has no tier.
         dry_run: search and report, but change nothing; ``sha256_after`` in the result is then "".

@@ -42,10 +42,8 @@ def forecast(
 ) -> Forecast:
     """Return the forecast of a log. Reads no records and changes nothing.
 
-    For a log of an engine, ``explain`` returns more exact results.
-
     Args:
-        log: the log.
+        log: a log of a reader. For a log of an engine, ``explain`` returns more exact results.
         config: settings of its topic.
         policies: policies of its topic.
         has_tier: True if closed segments go to a tier.

@@ -21,7 +21,7 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_sta
     """Return the summary of a log with all segments, in the tier and local, oldest first.
 
     Args:
-        log: the log.
+        log: a log of a reader or of an engine.
         has_tier: True if closed segments of the topic are offloaded.
         detailed_to: for a tier whose manifest has pages: pages that begin below this offset are read, and their
             segments are listed one by one. The summary has one item for each other page.

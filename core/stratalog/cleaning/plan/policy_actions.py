@@ -19,7 +19,7 @@ def actions_of(
     """Return the actions of each policy, by the policy's name.
 
     Args:
-        policies: the policies.
+        policies: policies of the topic, by name.
         summary: summary of the log for which the policies plan.
         ask: returns the actions of one policy.
         check: raises PluginError if an action of a policy is wrong.

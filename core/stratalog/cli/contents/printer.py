@@ -21,8 +21,8 @@ class RecordPrinter:
 
     Args:
         template: the template of ``--format``; None for lines or JSON.
-        decoder: decoder of values, and of keys if ``key_decoder`` is None.
-        key_decoder: decoder of keys.
+        decoder: decoder of values; None selects the decoder of the topic.
+        key_decoder: decoder of keys; None means ``decoder``.
         null: text for a null in a template.
     """
 

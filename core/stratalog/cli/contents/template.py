@@ -29,7 +29,6 @@ class Template:
     """A parsed template.
 
     Args:
-        text: the template, as bytes.
         topic: name of the topic, for ``%t``.
         null: bytes for a null key or value. By default nothing is printed, as in kcat without ``-Z``. A null value of a
             header is printed as ``NULL``.

@@ -37,7 +37,6 @@ class DirectoryChecks:
 
     Args:
         store: the directory, open for reading only.
-        path: path of the directory.
         env: clock and files.
     """
 

@@ -108,12 +108,11 @@ class TransactionCoordinator:
     def init_producer(self, transactional_id: str, timeout_ms: int, expected: ProducerId | None = None) -> ProducerId:
         """Return the producer id and epoch for a producer outside the process (InitProducerId).
 
-        Older producers with the same transactional id are fenced. Their open transaction is aborted, and a prepared
-        transaction is completed. If the engine restarts later, an open transaction of the new producer stays open until
-        its timeout.
+        If the engine restarts later, an open transaction of the new producer stays open until its timeout.
 
         Args:
-            transactional_id: transactional id of the producer.
+            transactional_id: older producers with this id are fenced. Their open transaction is aborted, and a prepared
+                transaction is completed.
             timeout_ms: how long a transaction may be open.
             expected: current producer id and epoch of a producer that continues after an error (KIP-360); None for a
                 new producer.

@@ -41,10 +41,10 @@ def checked_bytes(log: Log, remote: TierLog | None) -> int:
 def verify_log(
     log: Log, remote: TierLog | None, *, deep: bool, repair: bool, on_bytes: OnBytes = uncounted
 ) -> VerifyResult:
-    """Check the closed local segments of a log, and its manifest and objects in the tier.
+    """Check the local segments of a log, and its manifest and objects in the tier.
 
     Args:
-        log: the log.
+        log: the log. Its active segment is not checked.
         remote: the tier part of the log; None without a tier.
         deep: True to decode every local record, and to read every segment of the tier.
         repair: True to restore damaged objects of the tier from local disk. Local files are never repaired.

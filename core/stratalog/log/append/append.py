@@ -33,15 +33,9 @@ def append(
 ) -> AppendResult:
     """Commit prepared batches, then wait until they are durable if ``durability`` or ``flush.messages`` requires it.
 
+    If the wait is required and ``sync`` is not None, ``sync`` is called instead, with the log and the exclusive end
+    offset of the batches. ``origin`` is CLIENT for batches of a producer, COORDINATOR for batches of a coordinator.
     Raises the same errors as ``commit`` and ``flush``.
-
-    Args:
-        state: the log.
-        batches: the prepared batches.
-        durability: the requested durability.
-        origin: CLIENT for batches of a producer, COORDINATOR for batches of a coordinator.
-        sync: called instead of the wait, if the wait is required, with the log and the exclusive end offset of the
-            batches. None to wait.
     """
     if durability is _DURABLE and sync is None and _may_queue(state, batches):
         return _append_queued(state, batches)

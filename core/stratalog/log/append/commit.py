@@ -58,10 +58,8 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     If ``record.version`` has changed since the batches were prepared, they are encoded again. If they were not, the new
     segment would have batches of the earlier format, whose plugin may be removed.
 
-    Args:
-        state: the log.
-        batches: the prepared batches. After an error, the caller may pass the same value again.
-        origin: CLIENT or COORDINATOR. Sequence numbers are checked only for CLIENT.
+    After an error, the caller may pass the same ``batches`` again. Sequence numbers are checked only if ``origin`` is
+    CLIENT.
 
     Raises:
         ClosedError: the log is closed, or a failed write could not be undone.

@@ -30,9 +30,6 @@ from stratalog.segment.segment import Segment
 class LocalPublisher:
     """Publisher of finished segments in one log that is open for writing. One thread at a time may use it.
 
-    Args:
-        state: state of the log.
-
     Attributes:
         generation: value of ``CleaningState.generation`` when this publisher was made. After a truncation or a new
             cleanup policy, that value has changed, and ``replace`` publishes nothing.

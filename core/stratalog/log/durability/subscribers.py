@@ -85,7 +85,6 @@ class Subscribers:
     call.
 
     Args:
-        log: the log.
         offsets: returns the log's current offsets.
         background: calls the callbacks, one after the other, with no lock held.
 

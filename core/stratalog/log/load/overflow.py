@@ -99,7 +99,7 @@ def spans_at(
 
     Args:
         error: the error that ended a walk through the segment; everything before its position is good.
-        segment: the segment.
+        segment: the segment of this walk.
         components: the log's components.
         offset_limit: exclusive upper bound of the segment's offsets; None for the active segment.
         known_end: the largest exclusive end offset of the log that a checkpoint or the next segment proves.

@@ -33,7 +33,6 @@ class SwapDecision:
 
     Args:
         swaps: the swaps, ascending.
-        kind: kind of the change.
         reason: text for people.
         first_dirty_offset: first offset that is not compacted after the commit. The commit keeps the current value if
             this is None or lower, or if a swap above the log start is left out.

@@ -33,14 +33,9 @@ from stratalog.tier.manifest.root import (
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
     """Yield the entries of a root whose exclusive end offset is above ``offset`` and above the log start, ascending.
 
-    A page is read when its first entry is consumed. This can raise the errors of ``Pages.read``.
-
-    Args:
-        root: the root.
-        pages: pages of the log's manifest.
-        offset: exclusive lower bound of the end offsets.
-        since_ms: skip the pages in which all segments are older than this timestamp. Older entries of other pages, and
-            of the root itself, are not skipped.
+    A page is read when its first entry is consumed. This can raise the errors of ``Pages.read``. If ``since_ms`` is not
+    None, the pages in which all segments are older than this timestamp are skipped. Older entries of other pages, and
+    of the root itself, are not skipped.
     """
     start = max(offset, root.log_start)
     yield from _walk_refs(root.pages, pages, start, since_ms)

@@ -161,7 +161,6 @@ class PagedSegments(RemoteSegments):
     """The segments of one manifest root, for readers. Searches by offset and time read only the pages that may match.
 
     Args:
-        root: the root.
         pages: pages of the log's manifest.
         fetcher: reads the segments.
         check: raises TamperedManifestError if the root must not have an entry; None if no check is necessary.

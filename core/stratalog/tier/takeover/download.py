@@ -79,7 +79,7 @@ def plan_copy(remote: TierLog, target: TopicPartition, view: RemoteView, log_end
     """Return the plan of a copy. The call reads the list of segments, but no segment.
 
     Args:
-        remote: the log in the tier.
+        remote: the log in the tier. Its newest root gives the leader epoch of the plan, even if ``view`` is older.
         target: the name of the log that the copy becomes.
         view: the state of the log in the tier to copy.
         log_end: exclusive end offset of the copy; within the offsets of the tier.
@@ -124,7 +124,7 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
     Segments that an earlier, interrupted copy completed are skipped.
 
     Args:
-        plan: the plan of the copy.
+        plan: a result of ``plan_copy``.
         files: the folder. Files of segments that are not in the plan are deleted, except producer snapshots.
         on_bytes: called with the number of bytes of each piece of a ``.log`` file that is copied or skipped.
         only_epoch: leader epoch to write into all batches; None keeps those of the tier.

@@ -52,7 +52,6 @@ class TierLogCheck:
     """Check of one log of a tier, in several steps: first ``roots``, then the other methods. Not thread-safe.
 
     Args:
-        log: the log.
         components: components to check batches with.
         contents: True to read every ``.log`` file, and check its hash, each batch, and the indexes against the batches.
     """

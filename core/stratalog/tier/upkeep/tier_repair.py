@@ -37,13 +37,7 @@ _OBJECT_KINDS: Final = frozenset({FindingKind.MISSING, FindingKind.SIZE, Finding
 
 
 class FolderCopies:
-    """Copies of segments in the folder of a log. Another process may write to the folder at the same time.
-
-    Args:
-        files: the folder.
-        log: the log in the tier.
-        components: components to read the log with.
-    """
+    """Copies of segments in the folder of a log. Another process may write to the folder at the same time."""
 
     def __init__(self, files: LogFiles, log: TierLogReader, components: Components) -> None:
         self._files, self._log, self._components = files, log, components
@@ -69,7 +63,6 @@ class TierRepair:
     """Repairs one log of a tier. Not thread-safe.
 
     Args:
-        log: the log.
         copies: folders with copies of segments, the preferred one first.
 
     Raises:

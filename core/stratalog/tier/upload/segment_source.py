@@ -29,7 +29,6 @@ class CountedBytes:
     """A ByteSource that reports its reads. Bytes that are read again, for example after a retry, are not reported.
 
     Args:
-        source: the bytes.
         on_bytes: called after each chunk with the number of its bytes that were read for the first time.
     """
 

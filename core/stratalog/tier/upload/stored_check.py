@@ -82,7 +82,7 @@ def read_back(
     """Read a segment through its layout, without caches, and compare every byte.
 
     Args:
-        entry: the entry of the segment.
+        entry: the manifest entry by which the segment is read.
         sha256: hash that the ``.log`` file must have.
         files: bytes that the small files must have, by kind.
         store: the store with the objects.
@@ -143,11 +143,7 @@ def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, 
 
 
 class PutObjects:
-    """Hashes of the uploaded objects of one segment, to find out later if the store has kept the objects unchanged.
-
-    Args:
-        store: the store with the objects.
-    """
+    """Hashes of the uploaded objects of one segment, to find out later if the store has kept the objects unchanged."""
 
     def __init__(self, store: TierStore) -> None:
         self._store = store

@@ -256,7 +256,6 @@ class StoredRegion:
     """File object for Parquet's reader. It contains only one region of the file.
 
     Args:
-        data: the bytes of the region.
         start: position of the region in the file.
     """
 

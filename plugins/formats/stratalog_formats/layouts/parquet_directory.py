@@ -86,7 +86,6 @@ class OpenDirectory:
     """Directory of a segment, with the positions of all groups in the log and in the log's slice of the object.
 
     Args:
-        directory: the directory.
         place: the log's slice of the object.
         log_bytes: size of the log.
         directory_bytes: stored size of the directory.

@@ -133,7 +133,7 @@ def put_whole(
 
     Args:
         label: label of the layout, for the footer.
-        source: the segment.
+        source: description and small files of the segment. The log of the object is ``body``.
         body: the log in its stored form.
         sink: receives the object.
         extra: data of the layout for ``extra`` of the manifest entry.

@@ -156,7 +156,7 @@ class GroupTable:
 
         Args:
             name: name of the group.
-            member_id: id of the member.
+            member_id: id of the member; empty if the client has none.
             generation: generation of the member, or its epoch in a group of the consumer protocol.
             instance_id: instance id of a static member; None for a dynamic member.
             knows_epochs: False if the version of the request has no member epochs.

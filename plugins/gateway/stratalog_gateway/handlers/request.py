@@ -118,9 +118,6 @@ class Outcome:
 
     A RefusedError or StorageError ends the ``with`` block, and sets both attributes. Other errors are raised.
 
-    Args:
-        code_of: returns the error code for an error.
-
     Attributes:
         code: Kafka's error code, 0 if the block has no error.
         message: text of the error; None if the block has no error.

@@ -233,11 +233,8 @@ def _commit(request: Request, offsets: dict[TopicPartition, CommittedOffset]) ->
 def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
     """Return Kafka's error code for an error of a write in a transaction.
 
-    Args:
-        error: error of the write.
-        is_abortable: True if the version of the request knows TRANSACTION_ABORTABLE.
-        busy: code to return instead of CONCURRENT_TRANSACTIONS, which means that the end of a transaction is in
-            progress.
+    ``is_abortable`` is True if the version of the request knows TRANSACTION_ABORTABLE. ``busy`` is the code to return
+    instead of CONCURRENT_TRANSACTIONS, which means that the end of a transaction is in progress.
     """
     if error.kafka_code == Code.PRODUCER_FENCED:
         return Code.INVALID_PRODUCER_EPOCH

@@ -22,7 +22,6 @@ class Authorizer:
     True. Super users may perform all operations.
 
     Args:
-        acls: the file of ACLs.
         super_users: principals, such as ``User:admin``.
         allow_everyone: True if each principal may access a resource that no ACL matches.
     """

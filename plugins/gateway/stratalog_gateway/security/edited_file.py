@@ -18,7 +18,6 @@ class EditedFile(Generic[T]):
     """Contents of a file. The file is reloaded when it changes. Thread-safe.
 
     Args:
-        path: path of the file.
         load: function that reads the file, and raises ConfigError if the file is wrong.
         save: function that replaces the file durably, and raises OSError if the file cannot be written.
         clock: clock for the time between checks of the file.

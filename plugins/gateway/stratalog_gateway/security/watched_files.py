@@ -32,7 +32,6 @@ class WatchedFiles(Generic[T]):
     wrong file is loaded again when it changes. A file that could not be read is loaded again at the next check.
 
     Args:
-        paths: paths of the files.
         load: function that reads the files. It raises ConfigError, OSError or ValueError if a file is wrong.
         clock: clock for the time between checks.
 

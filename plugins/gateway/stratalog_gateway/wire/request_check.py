@@ -52,7 +52,7 @@ def check_request(schema: Any, data: memoryview, start: int) -> bytes:
 
     Args:
         schema: kio's class of the request.
-        data: the request.
+        data: the whole request, with its header.
         start: position (bytes) of the body in ``data``.
 
     Raises:

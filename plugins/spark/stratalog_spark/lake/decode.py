@@ -38,7 +38,6 @@ class Decoder:
     """Decoder of records of one topic.
 
     Args:
-        topic: the topic.
         kind: ``raw``, ``json``, ``avro`` or ``protobuf``.
         schemas: schemas by id; the key None is for values without the prefix of a schema registry.
         missing: ids for which no schema exists. Records with these ids are bad.

@@ -52,7 +52,7 @@ def sync(
     Args:
         spark: a session, classic or Connect.
         path: a log directory, or the URI of a tier.
-        topic: the topic.
+        topic: name of one topic.
         table: an ``IcebergTable`` or a ``DeltaTable``. It is created if it does not exist.
         checkpoint: folder for Spark's checkpoint of the stream.
         schema: kind of the values: ``raw`` (the column ``value``), ``json``, ``avro`` or ``protobuf``.

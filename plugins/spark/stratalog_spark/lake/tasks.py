@@ -250,7 +250,6 @@ class _Files:
     """Data files that a task writes. A context manager: its end deletes unfinished files.
 
     Args:
-        writer: the writer.
         schema: ``pyarrow.Schema`` of the files.
         constants: values of columns that the rows do not have.
         period: function that returns the number of the table's partition for the period of a file.

@@ -80,7 +80,6 @@ class PeriodWriter:
     period begin a new file, whose name ends with ``-1``, ``-2`` and so on.
 
     Args:
-        target: the destination.
         name: returns the name of the file for a period, without ``.parquet``.
         partition_by: ``date``, ``hour`` or ``none``.
         column: the column with the timestamps of the rows.

@@ -16,7 +16,6 @@ class Offsets(dict[TopicPartition, int]):
     """Offsets of a stream by partition.
 
     Args:
-        numbers: the offsets.
         ids: known ids of the topics, by name. A topic that was deleted and created again has another id.
     """
 

@@ -111,12 +111,12 @@ def run_tasks(
     Items and results are sent as text in messages, so they must be small.
 
     Args:
-        spark: a session.
+        spark: a session, classic or Connect.
         tasks: inputs, one for each task of Spark.
         work: function of a task. Spark pickles it with all objects that it refers to.
         task: message kind of a task.
         result: message kind of a result.
-        progress: called with the numbers of completed tasks and of all tasks.
+        progress: called with the numbers of completed tasks and of all tasks; not called with Spark Connect.
 
     Raises:
         SparkJobError: a task failed permanently, for example because its result is not of the type of ``result``.
