@@ -343,7 +343,7 @@ class EngineLogs:
         noted_names = {*self.open_logs.logs, *self.open_logs.failed}
         self.open_logs.failed.update(
             (name, self.open_logs.unreached_error(f"the log directory of {name} is unavailable"))
-            for name in inventory.names()
+            for name in inventory.log_names()
             if name not in noted_names
         )
 

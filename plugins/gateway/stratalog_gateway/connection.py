@@ -40,12 +40,12 @@ class Connection:
     """Connection of one client. Not thread-safe.
 
     Args:
-        connection: socket of the client. The attribute ``socket`` contains it.
+        client_socket: socket of the client. The attribute ``socket`` contains it.
         requests: handler of the requests.
     """
 
-    def __init__(self, connection: socket.socket, requests: Requests) -> None:
-        self.socket, self._requests = connection, requests
+    def __init__(self, client_socket: socket.socket, requests: Requests) -> None:
+        self.socket, self._requests = client_socket, requests
         self._frames = Frames(requests.limit_bytes)
         self._unsent: list[Piece] = []
         self._answer_count = self._quick_from_count = 0  # counts of requests

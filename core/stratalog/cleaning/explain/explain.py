@@ -197,7 +197,7 @@ def removal_fate(
 
 
 def range_fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:
-    """Return a ``RangeFate`` for one segment."""
+    """Return the fate of one segment, with the places (local, tier) that have the segment."""
     places = ("local",) * segment.is_local + ("tier",) * segment.is_remote
     where = "active" if segment.is_active else ", ".join(places)
     return RangeFate(

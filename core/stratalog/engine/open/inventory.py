@@ -41,8 +41,8 @@ class Inventory:
     entries: Mapping[str, TopicEntry]
     partitions: Mapping[str, int]
 
-    def names(self) -> list[TopicPartition]:
-        """Return all partitions of all topics."""
+    def log_names(self) -> list[TopicPartition]:
+        """Return the names of all partitions, of each topic from partition 0 on."""
         return [TopicPartition(topic, number) for topic, count in self.partitions.items() for number in range(count)]
 
 

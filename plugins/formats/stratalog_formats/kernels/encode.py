@@ -259,7 +259,7 @@ def check_offsets(offsets: memoryview) -> None:
 
 
 def bad_timestamp(ms: int, index: int) -> InvalidRecordError:
-    """Return the error for the invalid timestamp of record ``index``."""
+    """Return the error for timestamp ``ms`` of record ``index``, which is negative or above 64 bits."""
     return _invalid_record(f"timestamp {ms} is {'negative' if ms < 0 else 'above 64 bits'}", index)
 
 

@@ -174,7 +174,7 @@ class Sealing:
         return max(1, -(-size_bytes // self.chunk_bytes))
 
     def nonce(self, chunk: int) -> bytes:
-        """Return the nonce of a chunk."""
+        """Return the nonce of a chunk: the number of the object, and the number of the chunk in the object."""
         return _NUMBERS.pack(self.number, chunk)
 
     def associated_data(self, chunk: int, *, last: bool) -> bytes:

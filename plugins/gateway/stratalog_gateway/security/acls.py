@@ -107,7 +107,7 @@ class Acls:
         return acls
 
     def of_type(self, kind: ResourceType) -> list[Acl]:
-        """Return the ACLs for resources of one type."""
+        """Return the ACLs for resources of one type, in the order of the file."""
         return [acl for acl in self.all if acl.kind == kind]
 
 
