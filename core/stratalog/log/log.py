@@ -303,13 +303,10 @@ class Log(LogReader):
         truncate_fully(self._state, offset, log_start)
 
     def set_high_watermark(self, offset: int) -> int:
-        """Set the high watermark of a follower, or of a leader if ``watermark`` is ``external``.
+        """Set the high watermark of a follower, or of a leader if ``watermark`` is ``external``; return the new value.
 
         A value below the log start or above the log end is limited to that bound. A leader ignores a value that is
         below its current high watermark. The high watermark of a follower may fall.
-
-        Returns:
-            The new high watermark.
 
         Raises:
             ConfigError: the log is a leader, and ``watermark`` is not ``external``: then only the engine moves the high
