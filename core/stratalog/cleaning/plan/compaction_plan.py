@@ -69,7 +69,7 @@ def plan_parts(
     and of the tier's manifest.
 
     Args:
-        log: the log.
+        log: the log. If one of its parts is uncleanable, the plan of that part rewrites nothing.
         policies: policies of its topic.
         tier: the tier part of the log; None if the log has no tier.
         now_ms: time when the compaction round would begin.
