@@ -103,7 +103,7 @@ def _convert(options: Mapping[str, object], table: str) -> dict[str, object]:
     if not converted["use_ssl"]:
         raise ConfigError(
             "use_ssl must be true: to connect without TLS, use an endpoint_url that starts with http://, and "
-            f"allow_http source={source}"
+            f"allow_http (source={source})"
         )
     return {name: converted[name] for name in options}
 

@@ -93,10 +93,10 @@ def _check_batches(state: LogState, data: Buffer) -> list[RecordBatch]:
     previous_offset = -1
     for batch in batches:
         if not previous_offset < batch.base_offset <= batch.last_offset:
-            reason = (
-                f"offsets {batch.base_offset} to {batch.last_offset} do not follow {previous_offset} log={state.name}"
+            raise OffsetsOutOfOrderError(
+                f"offsets {batch.base_offset} to {batch.last_offset} do not follow {previous_offset} "
+                f"(log={state.name} position={batch.position})"
             )
-            raise OffsetsOutOfOrderError(f"{reason} position={batch.position}")
         previous_offset = batch.last_offset
     if previous_offset >= MAX_OFFSET:
         raise OffsetsExhaustedError(
