@@ -39,6 +39,21 @@ def test_equal_and_nested_directories_are_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link"]
 
 
+@pytest.mark.parametrize("place", ["a", "a/tier", "link/tier", "a/./b/../tier"])
+@pytest.mark.parametrize("setting", ["tier", "tier.cache.dir"])
+def test_a_tier_or_a_cache_inside_a_log_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, place: str
+) -> None:
+    """A broker does not start if a folder in its log directory is not the folder of a log."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a" / "tier").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a", target_is_directory=True)
+    value = f"file://{tmp_path / place}" if setting == "tier" else place
+    with pytest.raises(ConfigError, match=f"{setting} {value} is inside the log directory a: use a folder outside"):
+        open_engine(["b", "a"], config={setting: value})
+    assert [*(tmp_path / "a").rglob("*")] == [tmp_path / "a" / "tier"]
+
+
 def test_names_that_only_look_alike_are_fine(tmp_path: Path) -> None:
     with open_engine([tmp_path / "a", tmp_path / "ab"]) as engine:
         engine.create_topic("t", partitions=2)

@@ -17,12 +17,13 @@ from stratalog.cli.parameters import NamedPath, NumberRange
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.open_engine import check_tier_is_outside
 from stratalog.env import Clock
 from stratalog.env.rate_limit import CopyRate
-from stratalog.errors import ConfigError, SegmentGoneError, StorageError, StoreError
+from stratalog.errors import SegmentGoneError, StorageError, StoreError
 from stratalog.log.folder.directory_state import check_log_directory
 from stratalog.model.names import TopicPartition
-from stratalog.reading.component_host import ComponentHost, split_scheme
+from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.collect_all import TierCollection
@@ -122,11 +123,7 @@ def archive(
 def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
     """Open a log directory for reading; raise ConfigError if the tier is inside the directory."""
     check_directory(Path(directory))
-    scheme, place = split_scheme(uri)
-    if scheme == "file" and Path(place).resolve().is_relative_to(Path(directory).resolve()):
-        raise ConfigError(
-            f"the tier {uri} is inside the log directory {directory}, which must not be written to: use another URI"
-        )
+    check_tier_is_outside(uri, directory)
     store = host.segment_store(directory, read_only=True)
     try:
         check_log_directory(store)
