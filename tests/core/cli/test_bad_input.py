@@ -141,9 +141,16 @@ def test_an_engine_advises_to_begin_a_directory(tmp_path: Path, capsys: pytest.C
     assert f"mkdir '{path}'" in refused(["retention", "--dir", str(path)], capsys)
 
 
-def test_no_topic_is_created_among_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [["topics", "create", "orders", "--dir"], ["restore", "file:///bucket"], ["attach", "file:///bucket", "--dir"]],
+    ids=label,
+)
+def test_no_log_is_created_among_other_files(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
-    message = refused(["topics", "create", "orders", "--dir", str(tmp_path)], capsys)
+    message = refused([*command, str(tmp_path)], capsys)
     assert "the directory contains other files, and no logs" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 

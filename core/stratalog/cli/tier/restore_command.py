@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 import click
 
-from stratalog.cli.options import NamedDirectories, TierPlace, directory_options, json_option, uri_options
+from stratalog.cli.options import (
+    NamedDirectories,
+    TierPlace,
+    check_no_other_files,
+    directory_options,
+    json_option,
+    uri_options,
+)
 from stratalog.cli.output import Columns, Output
 from stratalog.cli.parameters import partition_offset, time_ms
 from stratalog.engine.restore.restore import RestoredLog, RestoreRequest, restore
@@ -91,6 +99,7 @@ def restore_command(
     if it was interrupted. It then copies only missing files.
     """
     directory = directories.path
+    check_no_other_files(Path(directory))
     place.check_logs()
     with output.bytes_progress("restoring") as progress:
         restored_logs = restore(
