@@ -11,9 +11,9 @@ from enum import StrEnum
 
 from stratalog.client.cursor import Cursor
 from stratalog.client.group_offsets import GroupOffsets
-from stratalog.client.log_access import Logs, partitions_of
+from stratalog.client.log_access import Logs
 from stratalog.errors import ConfigError, NoOffsetError, OffsetOutOfRangeError, UnknownTopicError
-from stratalog.model.names import INTERNAL_TOPICS, TopicPartition
+from stratalog.model.names import INTERNAL_TOPICS, TopicPartition, partitions_of
 
 
 class OffsetReset(StrEnum):
@@ -72,7 +72,8 @@ class AssignedPartitions:
         if isinstance(topics, re.Pattern):
             names: Iterable[TopicPartition] = self._matching(topics)
         else:
-            names = [name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)]
+            existing = logs.partitions()
+            names = [name for topic in dict.fromkeys(topics) for name in partitions_of(existing, topic, "this engine")]
         self.cursors |= self._open_cursors(names)
 
     def replace(self, names: Iterable[TopicPartition]) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
-from stratalog.model.names import TopicPartition, unknown_topic
+from stratalog.model.names import TopicPartition
 
 
 class ReadableLogs(Protocol):
@@ -32,15 +32,3 @@ class Logs(ReadableLogs, Protocol):
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
         """Create a topic. Raises the errors of ``Engine.create_topic``; TopicExistsError if the topic exists."""
-
-
-def partitions_of(logs: ReadableLogs, topic: str) -> tuple[TopicPartition, ...]:
-    """Return the partitions of a topic, sorted.
-
-    Raises:
-        UnknownTopicError: the topic does not exist.
-    """
-    names = tuple(name for name in logs.partitions() if name.topic == topic)
-    if not names:
-        raise unknown_topic(topic, logs.partitions(), "this engine")
-    return names

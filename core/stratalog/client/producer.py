@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from stratalog.client.committed_offsets import Committable
 from stratalog.client.delivery import NS_IN_MS, Delivery
 from stratalog.client.group_offsets import GroupOffsets
-from stratalog.client.log_access import Logs, partitions_of
+from stratalog.client.log_access import Logs
 from stratalog.client.partitioner import StickyPartitioner, partition_of_key
 from stratalog.client.pending import Accumulator, RecordMetadata
 from stratalog.client.sender import Sender
@@ -28,7 +28,7 @@ from stratalog.errors import ClosedError, InvalidTxnStateError, TransactionAbort
 from stratalog.model.argument_rules import Between, integer, wrong_type
 from stratalog.model.arguments import CheckedArguments, NotNegative, Positive, checked, checks_itself
 from stratalog.model.batches import NO_TIMESTAMP
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicPartition, partitions_of
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 from stratalog.segment.components import Components
@@ -214,7 +214,7 @@ class Producer(CheckedArguments, Closeable):
             cache = self._cache = _PartitionCache(self._logs.topic_changes, {})
         partitions = cache.partitions.get(topic)
         if partitions is None:
-            partitions = cache.partitions[topic] = partitions_of(self._logs, topic)
+            partitions = cache.partitions[topic] = partitions_of(self._logs.partitions(), topic, "this engine")
         if partition is not None:
             name = TopicPartition(topic, partition)
             if name not in partitions:

@@ -18,13 +18,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from stratalog.client.log_access import Logs, ReadableLogs, partitions_of
+from stratalog.client.log_access import Logs, ReadableLogs
 from stratalog.client.partitioner import partition_of_name
 from stratalog.errors import CorruptBatchError, InvalidRecordError, StorageError, TopicExistsError, UnknownTopicError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicPartition, partitions_of
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Fields, Record
 from stratalog.segment.components import Components
@@ -112,7 +112,7 @@ class StateTopic(ABC):
             self._forget_if_deleted()
         if not self._partition_count:
             with contextlib.suppress(UnknownTopicError):
-                self._partition_count = partitions_of(self._logs, self._topic)[-1].partition + 1
+                self._partition_count = self._partitions()[-1].partition + 1
         return self._partition_count > 0
 
     def _forget_if_deleted(self) -> None:
@@ -142,7 +142,10 @@ class StateTopic(ABC):
 
     def names(self) -> tuple[TopicPartition, ...]:
         """Return the partitions that exist here; () if the topic does not exist."""
-        return partitions_of(self._logs, self._topic) if self.exists() else ()
+        return self._partitions() if self.exists() else ()
+
+    def _partitions(self) -> tuple[TopicPartition, ...]:
+        return partitions_of(self._logs.partitions(), self._topic, "this engine")
 
     def refresh_all(self) -> None:
         """Refresh every partition that exists here. Raises the errors of ``refresh``."""

@@ -37,7 +37,7 @@ from stratalog.log.durability.subscribers import Background
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import LogDirOffline
-from stratalog.model.names import TOPICS_FILE, TopicPartition, only_partition, unknown_topic
+from stratalog.model.names import TOPICS_FILE, TopicPartition, only_partition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable, parse_topics
@@ -159,10 +159,7 @@ class EngineLogs:
         """
         self.check_open()
         self.open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {topic}")
-        logs = [self.log(*name) for name in self.open_logs.names() if name.topic == topic]
-        if not logs:
-            raise unknown_topic(topic, self.open_logs.names(), self.open_logs.places())
-        return logs
+        return [self.log(*name) for name in self.open_logs.partitions_of(topic)]
 
     def directories(self) -> dict[str, tuple[TopicPartition, ...]]:
         """Return the names of the open logs in each directory that is in service; see ``Engine.log_directories``."""

@@ -140,8 +140,8 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def only_partition(names: Iterable[TopicPartition], topic: str, place: str) -> int:
-    """Return the number of the only partition of a topic.
+def partitions_of(names: Iterable[TopicPartition], topic: str, place: str) -> tuple[TopicPartition, ...]:
+    """Return the partitions of a topic, sorted.
 
     Args:
         names: existing partitions of all topics.
@@ -150,17 +150,27 @@ def only_partition(names: Iterable[TopicPartition], topic: str, place: str) -> i
 
     Raises:
         UnknownTopicError: ``names`` has no partition of the topic.
+    """
+    logs = tuple(names)
+    partitions = tuple(sorted(name for name in logs if name.topic == topic))
+    if not partitions:
+        raise unknown_topic(topic, logs, place)
+    return partitions
+
+
+def only_partition(names: Iterable[TopicPartition], topic: str, place: str) -> int:
+    """Return the number of the only partition of a topic. ``partitions_of`` describes the arguments.
+
+    Raises:
+        UnknownTopicError: see ``partitions_of``.
         ConfigError: the topic has several partitions.
     """
-    logs = set(names)
-    numbers = sorted(name.partition for name in logs if name.topic == topic)
-    if not numbers:
-        raise unknown_topic(topic, logs, place)
-    if len(numbers) > 1:
+    first, *others = partitions_of(names, topic, place)
+    if others:
         raise ConfigError(
-            f"topic {topic} has {len(numbers)} partitions: name one, such as log({topic!r}, {numbers[0]})"
+            f"topic {topic} has {len(others) + 1} partitions: name one, such as log({topic!r}, {first.partition})"
         )
-    return numbers[0]
+    return first.partition
 
 
 def check_topic(topic: str) -> str:

@@ -9,7 +9,7 @@ from stratalog.engine.open.log_dir import LogDir
 from stratalog.errors import ConfigError, LogDirError, LogDirOfflineError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogOpened
-from stratalog.model.names import TopicPartition, unknown_topic
+from stratalog.model.names import TopicPartition, partitions_of, unknown_topic
 
 
 class OpenLogs:
@@ -43,6 +43,10 @@ class OpenLogs:
     def names(self) -> tuple[TopicPartition, ...]:
         """Return the names of all logs, sorted, including logs that could not be opened."""
         return tuple(sorted({*self.logs, *self.failed}))
+
+    def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return the names of a topic's logs, sorted; raise UnknownTopicError if there are none."""
+        return partitions_of(self.names(), topic, self.places())
 
     def log(self, name: TopicPartition) -> Log:
         """Return an open log.

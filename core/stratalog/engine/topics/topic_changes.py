@@ -27,7 +27,7 @@ from stratalog.errors import (
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import TinySegments
-from stratalog.model.names import TopicId, TopicPartition, check_topic, partition_folder, unknown_topic
+from stratalog.model.names import TopicId, TopicPartition, check_topic, partition_folder
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable
@@ -80,7 +80,7 @@ class TopicChanges:
     def settings(self, name: str) -> dict[str, TopicSetting]:
         """Return the settings of a topic; see ``Engine.topic_settings``."""
         if not self._open_logs.unreached or self._topics.entry(name) is None:
-            self._names_of(name)  # not called if all partitions may be in an unavailable directory
+            self._open_logs.partitions_of(name)  # not called if all partitions may be in an unavailable directory
         return self._topics.settings(name)
 
     def create(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
@@ -112,7 +112,7 @@ class TopicChanges:
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
         """Add partitions to a topic; see ``Engine.create_partitions``."""
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {name}")
-        names = self._names_of(name)
+        names = self._open_logs.partitions_of(name)
         self._host.settings.limits.check_partitions(name, partitions)
         if partitions <= len(names):
             raise ConfigError(f"topic {name} has {len(names)} partitions: {partitions} would not be an increase")
@@ -167,7 +167,7 @@ class TopicChanges:
         self._open_logs.check_all_reached(
             f"the settings of topic {name} can change only if all log directories are available"
         )
-        names = self._names_of(name)
+        names = self._open_logs.partitions_of(name)
         old_config = self._topics.config(name)
         entry, new_config = _alter_entry(self._topics, name, config, self.info(name, names).topic_id)
         self._host.check_topic_config(new_config, config)
@@ -255,11 +255,11 @@ class TopicChanges:
         """Delete a topic; see ``Engine.delete_topic``."""
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {name}")
         try:
-            names = self._names_of(name)
+            names = self._open_logs.partitions_of(name)
         except UnknownTopicError:
             if self._topics.entry(name) is None:
                 raise
-            names = []  # an earlier call deleted the partitions, but not the committed offsets
+            names = ()  # an earlier call deleted the partitions, but not the committed offsets
         config = self._topics.config(name)
         delay_ms = config.file_delete_delay_ms
         for log in [self._open_logs.logs[log_name] for log_name in names if log_name in self._open_logs.logs]:
@@ -332,12 +332,6 @@ class TopicChanges:
         elif new_log.healthy and log.leader_epoch > new_log.leader_epoch:  # the log has no record in this epoch
             new_log.lead(log.leader_epoch)
         return new_log
-
-    def _names_of(self, topic: str) -> list[TopicPartition]:
-        names = [log_name for log_name in self._open_logs.names() if log_name.topic == topic]
-        if not names:
-            raise unknown_topic(topic, self._open_logs.names(), self._open_logs.places())
-        return names
 
 
 def _alter_entry(
