@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,7 +26,6 @@ from stratalog.model.names import TopicPartition, parse_partition_folder, parse_
 from stratalog.reading.open_reader import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, config_option, option_group, tier_option
-from stratalog.tier.store.log_listing import TierLogName
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 
@@ -321,23 +320,3 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
         requested = topic if partition is None else TopicPartition(topic, partition)
         raise unknown_topic(requested, (name.log for name in reader.tier.logs()), reader.tier.uri)
     return [reader.tier.log(*name) for name in names]
-
-
-def select_topics(
-    names: Sequence[TierLogName], topics: Collection[str], uri: str, further_names: Sequence[TierLogName] = ()
-) -> list[TierLogName]:
-    """Return the ``names`` whose topic is in ``topics``; () means all topics.
-
-    Args:
-        names: logs to select from.
-        topics: names of topics.
-        uri: URI of the tier, for the error text.
-        further_names: other logs of the tier. A topic that has only such logs is not an error.
-
-    Raises:
-        UnknownTopicError: no log in ``names`` and ``further_names`` has the topic.
-    """
-    known_topics = {name.log.topic for name in (*names, *further_names)}
-    for topic in sorted(set(topics) - known_topics):
-        raise unknown_topic(topic, known_topics, uri)
-    return [name for name in names if not topics or name.log.topic in topics]

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError
 from stratalog.model.arguments import Positive, checked
-from stratalog.model.names import TopicId, TopicPartition, unknown_topic
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.reading.component_host import split_scheme
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.read_source import ReadSource
@@ -19,7 +19,7 @@ from stratalog.reading.split_plan import SMALLEST_SPLIT_BYTES
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.store.log_listing import select_topics
 from stratalog.tier.tier import Tier
 from stratalog.tier.upkeep.tier_check import TierLogCheck, is_missing
 
@@ -82,7 +82,8 @@ def plan_checks(
         raise ConfigError("checks need the current state of a tier: give its URI without as_of")
     findings, segments, logs = list[Finding](), list[_Item](), list[TopicPartition]()
     with _open_source(source) as (tier, components):
-        for name in _choose_logs(tier, topics):
+        selected_topics = None if topics is None else set(topics)
+        for name in select_topics(sorted(tier.logs()), selected_topics, tier.uri):
             logs.append(name.log)
             checked_log = TierLogCheck(tier.log(*name), components, contents=deep)
             findings += checked_log.roots()
@@ -119,17 +120,6 @@ def _open_source(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
         open_tier(host, source.location, source.tier_options, read_only=True) as tier,
     ):
         yield tier, host.components(TopicConfig())
-
-
-def _choose_logs(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
-    names = sorted(tier.logs())
-    if topics is None:
-        return names
-    requested_topics = set(topics)
-    existing_topics = {name.log.topic for name in names}
-    for missing in sorted(requested_topics - existing_topics):
-        raise unknown_topic(missing, existing_topics, tier.uri)
-    return [name for name in names if name.log.topic in requested_topics]
 
 
 def _divide(segments: Sequence[_Item], checks: int, *, deep: bool) -> Iterator[Check]:

@@ -15,7 +15,6 @@ from stratalog.cli.options import (
     directories_option,
     json_option,
     place_options,
-    select_topics,
     tier_logs,
     topics_option,
     uri_options,
@@ -31,6 +30,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.manifest.root import Root
 from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.tier.store.log_listing import select_topics
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
 from stratalog.tier.upkeep.tier_diff import Side, differences
@@ -125,7 +125,7 @@ def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> 
     may run at the same time.
     """
     with place.open_tier(read_only=False) as writable_tier:
-        names = select_topics(writable_tier.logs(), topics, place.uri)
+        names = select_topics(writable_tier.logs(), topics or None, place.uri)
         with output.progress("collecting", len(names)) as steps:
             logs = ((writable_tier.log(*name), None) for name in names)
             collection = TierCollection(place.settings().engine.tier_history_ms)
@@ -149,7 +149,7 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     time. Keep the old key-encryption key: reads of old states of the tier (as_of) and `stratalog rebuild` need it.
     """
     with place.open_tier(read_only=False) as writable_tier:
-        names = select_topics(writable_tier.logs(), topics, place.uri)
+        names = select_topics(writable_tier.logs(), topics or None, place.uri)
         rows = list[tuple[object, ...]]()
         with output.progress("rewrapping", len(names)) as steps:
             for name in names:

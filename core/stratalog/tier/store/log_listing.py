@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stratalog.model.names import (
@@ -14,6 +14,7 @@ from stratalog.model.names import (
     manifest_prefix,
     parse_log_prefix,
     parse_manifest_key,
+    unknown_topic,
 )
 from stratalog.tier.store.store import LIST_LIMIT, TierStore
 
@@ -55,6 +56,28 @@ def list_logs(
             after = max(after, manifest_key(prefix, max(known_versions.get(name, 0) - 1, 0)))
     if name is not None:
         yield name, newest
+
+
+def select_topics(
+    names: Sequence[TierLogName], topics: Collection[str] | None, uri: str, further_names: Sequence[TierLogName] = ()
+) -> list[TierLogName]:
+    """Return the ``names`` whose topic is in ``topics``; None means all topics.
+
+    Args:
+        names: logs to select from.
+        topics: names of topics.
+        uri: URI of the tier, for the error text.
+        further_names: other logs of the tier. A topic that has only such logs is not an error.
+
+    Raises:
+        UnknownTopicError: no log in ``names`` and ``further_names`` has the topic.
+    """
+    if topics is None:
+        return list(names)
+    known_topics = {name.log.topic for name in (*names, *further_names)}
+    for topic in sorted(set(topics) - known_topics):
+        raise unknown_topic(topic, known_topics, uri)
+    return [name for name in names if name.log.topic in topics]
 
 
 def _log_of(key: str) -> TierLogName | None:
