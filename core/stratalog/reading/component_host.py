@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import NO_CODEC, TopicConfig
 from stratalog.env import Env
-from stratalog.env.byte_cache import ByteCache
+from stratalog.env.cache import Cache
 from stratalog.env.closing import Closeable
 from stratalog.env.deadlines import OverdueError
 from stratalog.env.handles import HandlePool
@@ -61,7 +61,7 @@ class ComponentHost(Closeable):
         self._reported = set[str]()  # missing extra indexes that were reported
         self._layout_lock = threading.Lock()
         self._layouts: LayoutTable | None = None  # made at first use, under _layout_lock
-        self._index_cache = ByteCache(settings.limits.index_cache_bytes)
+        self._index_cache = Cache[bytes](settings.limits.index_cache_bytes)
 
     def components(self, config: TopicConfig) -> Components:
         """Return the components for logs with these settings.

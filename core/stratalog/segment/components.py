@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
-from stratalog.env.byte_cache import ByteCache
+from stratalog.env.cache import Cache
 from stratalog.errors import CorruptBatchError, StorageError, UnknownComponentError
 from stratalog.model.numbered_components import NumberedComponents
 from stratalog.registry.guard import Guard
@@ -159,5 +159,5 @@ class Components:
     formats: FormatTable
     codecs: CodecTable
     indexes: Mapping[IndexRole, IndexFormat[Any]]
-    index_cache: ByteCache
+    index_cache: Cache[bytes]
     extras: ExtraTable = NO_EXTRAS

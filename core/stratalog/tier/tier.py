@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
-from stratalog.env.byte_cache import CacheMetrics
+from stratalog.env.cache import CacheMetrics
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError

@@ -481,7 +481,7 @@ def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatc
     """A list of 100,000 entries would need hundreds of megabytes."""
     monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_SWAPS", 4)
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 4)
-    monkeypatch.setattr("stratalog.tier.manifest.pages.PageCache.__init__.__defaults__", (2,))
+    monkeypatch.setattr("stratalog.tier.manifest.pages.PageCache.__init__.__defaults__", (8,))
     logs = TieredLogs(tmp_path)
     engine = logs.engine()
     log = filled(engine, segment_bytes=200, local_retention_bytes=0)

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from stratalog.env.byte_cache import ByteCache, CacheOrder, LeastRecent, TwoQueues
+from stratalog.env.cache import Cache, CacheOrder, LeastRecent, TwoQueues
 
 LIMIT = 64
 TAIL = 20  # number of items, of one byte each, that the readers of the tail need
@@ -18,7 +18,7 @@ def hit_share(order: CacheOrder, *, history_per_step: int, steps: int = 2_000) -
     reader that reads a chunk in several steps.
     """
     chance = random.Random(7)  # noqa: S311 - a seed repeats it
-    cache = ByteCache(LIMIT, order)
+    cache = Cache[bytes](LIMIT, order)
     loads: list[Hashable] = []
 
     def read(key: Hashable) -> None:

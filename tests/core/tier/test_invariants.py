@@ -232,7 +232,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     80: ("the index cache is bounded", (
         "core/tier/test_tier_cache.py::test_it_stays_inside_its_bound_and_a_smaller_one_holds_after_a_restart",
         "core/tier/test_tier_cache.py::test_cached_items_are_there_after_a_restart",
-        "core/env/test_byte_cache.py::test_the_least_recently_used_entry_is_evicted_first_and_the_bound_holds")),
+        "core/env/test_cache.py::test_the_least_recently_used_entry_is_evicted_first_and_the_bound_holds")),
     81: ("entries tile their range at every commit", (
         "core/tier/manifest/test_entry_tree.py::test_any_changes_leave_what_a_plain_list_would_hold",
         "core/tier/manifest/test_root_codec.py::test_a_root_that_breaks_its_promises_is_not_made")),

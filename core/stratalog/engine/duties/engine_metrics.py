@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.tiering.offload_log import lag_bytes, segments_to_offload
-from stratalog.env.byte_cache import CacheMetrics
+from stratalog.env.cache import CacheMetrics
 from stratalog.env.latencies import Latencies, Latency
 from stratalog.log.log import Log
 from stratalog.log.read.view import LogView

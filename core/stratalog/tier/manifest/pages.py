@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from stratalog.env.forks import ends_with_fork
+from stratalog.env.cache import Cache
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.model.notes import readable
@@ -15,37 +13,18 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import BytesSource
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import encode_page, parse_page
-from stratalog.tier.manifest.root import PageRef, segment_time_ms
+from stratalog.tier.manifest.root import PAGE_ITEMS, PageRef, segment_time_ms
 from stratalog.tier.store.store import TierStore
 
-CACHED_PAGES: Final = 32  # about 1 MiB each when parsed
+CACHED_ITEMS: Final = 32 * PAGE_ITEMS  # about 32 MiB
 Item = StoredSegment | PageRef
 
 
-class PageCache:
-    """Cache of at most ``pages`` parsed pages, by key. Evicts the least recently used page. Thread-safe."""
+class PageCache(Cache[tuple[Item, ...]]):
+    """Cache of parsed pages, by key, with at most ``items`` entries and references. Thread-safe."""
 
-    def __init__(self, pages: int = CACHED_PAGES) -> None:
-        self._capacity = pages
-        self._lock = threading.Lock()
-        self._pages: OrderedDict[str, tuple[Item, ...]] = OrderedDict()
-        ends_with_fork(self)
-
-    def get(self, key: str) -> tuple[Item, ...] | None:
-        """Return the entries or references of the page with this key; None if the page is not cached."""
-        with self._lock:
-            items = self._pages.get(key)
-            if items is not None:
-                self._pages.move_to_end(key)
-            return items
-
-    def put(self, key: str, items: tuple[Item, ...]) -> None:
-        """Cache the entries or references of a page; if the cache is full, evict the least recently used page."""
-        with self._lock:
-            self._pages[key] = items
-            self._pages.move_to_end(key)
-            while len(self._pages) > self._capacity:
-                self._pages.popitem(last=False)
+    def __init__(self, items: int = CACHED_ITEMS) -> None:
+        super().__init__(items)
 
 
 class Pages:
@@ -78,8 +57,8 @@ class Pages:
             StoreError: the store failed or refused.
         """
         key = ref.key(self.prefix)
-        items = self._cache.get(key)
-        if items is None:
+
+        def load() -> tuple[Item, ...]:
             if ref.stored_bytes > self._limit_bytes:
                 raise CorruptManifestError(f"manifest page is larger than {self._limit_bytes} bytes", key)
             try:
@@ -87,9 +66,9 @@ class Pages:
             except ObjectNotFoundError as error:
                 raise ObjectNotFoundError("a page that the manifest names is missing", key) from error
             with self._store.guard.naming_suspect():
-                items = parse_page(data, self._log, self._topic_id, ref)
-            self._cache.put(key, items)
-        return items
+                return parse_page(data, self._log, self._topic_id, ref)
+
+        return self._cache.get_or_load(key, load)
 
     def entries(self, ref: PageRef) -> tuple[StoredSegment, ...]:
         """Return the entries of a page of level 0; raise the errors of ``read``."""

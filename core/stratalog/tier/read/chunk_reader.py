@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from stratalog.config.engine_settings import Limits
-from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
+from stratalog.env.cache import Cache, CacheMetrics, TwoQueues
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.read_buffers import BufferPool
 from stratalog.spi.layouts import StoredSegment
@@ -46,7 +46,7 @@ class ChunkReader:
     def __init__(self, store: TierStore, limits: Limits, *, threads: int, disk: DiskCache | None) -> None:
         self._chunk_bytes = limits.fetch_chunk_bytes
         self._store, self._disk = store, disk
-        self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
+        self._memory = Cache[bytes](limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._prefetcher = Prefetcher(self._load, self._is_cached, limits.prefetch_bytes, threads)
         self._last_span: ObjectRange | None = None  # the last chunk read; no lock: a wrong value only costs a check
         self._is_near = disk is None and Capability.NEAR in store.capabilities

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from stratalog.env import Env, Vfs
-from stratalog.env.byte_cache import CacheMetrics, TwoQueues
+from stratalog.env.cache import CacheMetrics, TwoQueues
 from stratalog.env.forks import ends_with_fork
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ClosedError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from stratalog.config.engine_settings import Limits
 from stratalog.env.allocator import reuse_large_blocks
-from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
+from stratalog.env.cache import Cache, CacheMetrics, TwoQueues
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
@@ -50,7 +50,7 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
-        self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
+        self._indexes = Cache[bytes](limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
     def read_log(
         self,

@@ -131,7 +131,7 @@ def test_any_changes_leave_what_a_plain_list_would_hold(seed: int, monkeypatch: 
 
 
 def compare(root: Root, chain: Chain, expected: list[StoredSegment], log_start: int, chance: random.Random) -> None:
-    fresh = chain.bed.pages(chain.store, PageCache(2))
+    fresh = chain.bed.pages(chain.store, PageCache(6))
     assert list(walk(root, fresh)) == expected
     assert list(walk_back(root, fresh)) == expected[::-1]
     end = expected[-1].info.end_offset if expected else log_start

@@ -4,16 +4,16 @@ import threading
 
 import pytest
 
-from stratalog.env.byte_cache import ByteCache
+from stratalog.env.cache import Cache
 from stratalog.errors import StoreTimeoutError
 
 
-def loaded(cache: ByteCache, key: str, data: bytes) -> bytes:
+def loaded(cache: Cache[bytes], key: str, data: bytes) -> bytes:
     return cache.get_or_load(key, lambda: data)
 
 
 def test_the_least_recently_used_entry_is_evicted_first_and_the_bound_holds() -> None:
-    cache = ByteCache(10)
+    cache = Cache[bytes](10)
     loaded(cache, "a", b"aaaa")
     loaded(cache, "b", b"bbbb")
     assert loaded(cache, "a", b"other") == b"aaaa"
@@ -24,14 +24,14 @@ def test_the_least_recently_used_entry_is_evicted_first_and_the_bound_holds() ->
 
 
 def test_an_item_above_the_limit_is_not_kept() -> None:
-    cache = ByteCache(3)
+    cache = Cache[bytes](3)
     assert loaded(cache, "a", b"aaaa") == b"aaaa"
     assert loaded(cache, "a", b"new!") == b"new!"
     assert cache.metrics().items == 0
 
 
 def test_empty_items_are_kept_too() -> None:
-    cache = ByteCache(3)
+    cache = Cache[bytes](3)
     loaded(cache, "a", b"")
     assert loaded(cache, "a", b"x") == b""
     metrics = cache.metrics()
@@ -39,7 +39,7 @@ def test_empty_items_are_kept_too() -> None:
 
 
 def test_a_failed_load_is_not_remembered() -> None:
-    cache = ByteCache(10)
+    cache = Cache[bytes](10)
 
     def fail() -> bytes:
         raise StoreTimeoutError("late", "a")
@@ -50,7 +50,7 @@ def test_a_failed_load_is_not_remembered() -> None:
 
 
 def test_dropped_items_are_loaded_again() -> None:
-    cache = ByteCache(10)
+    cache = Cache[bytes](10)
     loaded(cache, "a", b"aa")
     loaded(cache, "b", b"bb")
     cache.drop(lambda key: key == "a")
@@ -59,7 +59,7 @@ def test_dropped_items_are_loaded_again() -> None:
 
 
 def test_a_load_that_was_under_way_when_its_key_was_dropped_is_not_kept() -> None:
-    cache = ByteCache(10)
+    cache = Cache[bytes](10)
 
     def load() -> bytes:
         cache.drop(lambda _: True)
@@ -70,7 +70,7 @@ def test_a_load_that_was_under_way_when_its_key_was_dropped_is_not_kept() -> Non
 
 
 def test_the_interrupt_of_one_caller_does_not_end_the_others() -> None:
-    cache = ByteCache(10)
+    cache = Cache[bytes](10)
     entered, results = threading.Event(), list[bytes]()
 
     def interrupted() -> bytes:
@@ -93,7 +93,7 @@ def test_the_interrupt_of_one_caller_does_not_end_the_others() -> None:
 
 def test_one_thread_loads_and_the_others_get_what_it_loaded() -> None:
     """If several threads need the same index, only one thread builds it (KAFKA-7283, KAFKA-9156)."""
-    cache = ByteCache(10)
+    cache = Cache[bytes](10)
     entered, go = threading.Event(), threading.Event()
     loads: list[str] = []
     results: list[bytes] = []

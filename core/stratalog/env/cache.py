@@ -1,18 +1,20 @@
-"""A cache with a limit in bytes. A ``CacheOrder`` chooses the items to evict: by default the least recently used."""
+"""A cache of limited size. A ``CacheOrder`` chooses the items to evict: by default the least recently used."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sized
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from stratalog.env.forks import ends_with_fork
 
 _NEW_SHARE: Final = 0.25
 _REMEMBERED: Final = 8  # remember the keys of evicted items up to 8 times the limit: keys are small
+
+T = TypeVar("T", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,26 +180,26 @@ class TwoQueues:
             self._remembered_bytes -= self._remembered.popitem(last=False)[1]
 
 
-class ByteCache:
-    """A cache of immutable byte strings by key. Thread-safe.
+class Cache(Generic[T]):
+    """A cache of immutable items, such as byte strings, by key. The size of an item is its ``len``. Thread-safe.
 
     Only one thread at a time loads a key. Other threads that want this key wait for the load. Loads of other keys run
     in parallel. An item above the limit is loaded but not cached. A failed load is not cached.
 
     Args:
-        limit_bytes: maximum total size of all items; ignored if there is an ``order``, which has its own limit.
+        limit: maximum total size of all items; ignored if there is an ``order``, which has its own limit.
         order: chooses the items to evict; ``LeastRecent`` if None.
     """
 
-    def __init__(self, limit_bytes: int, order: CacheOrder | None = None) -> None:
+    def __init__(self, limit: int, order: CacheOrder | None = None) -> None:
         self._lock = threading.Lock()
-        self._items: dict[Hashable, bytes] = {}  # under _lock
-        self._order = LeastRecent(limit_bytes) if order is None else order  # under _lock
-        self._loading: dict[Hashable, Future[bytes]] = {}  # under _lock
+        self._items: dict[Hashable, T] = {}  # under _lock
+        self._order = LeastRecent(limit) if order is None else order  # under _lock
+        self._loading: dict[Hashable, Future[T]] = {}  # under _lock
         self._hits = self._misses = 0  # under _lock
         ends_with_fork(self)
 
-    def get_or_load(self, key: Hashable, load: Callable[[], bytes]) -> bytes:
+    def get_or_load(self, key: Hashable, load: Callable[[], T]) -> T:
         """Return the item of ``key``. If it is not cached, call ``load``, or wait for the load of another thread.
 
         If the load fails, its caller and all threads that wait for the load raise the error of ``load``. If the load
@@ -236,12 +238,12 @@ class ByteCache:
         with self._lock:
             return key in self._items or key in self._loading
 
-    def peek(self, key: Hashable) -> bytes | None:
+    def peek(self, key: Hashable) -> T | None:
         """Return the item of ``key``, or None if it is not cached. The call does not count as a use of the item."""
         with self._lock:
             return self._items.get(key)
 
-    def put(self, key: Hashable, data: bytes) -> None:
+    def put(self, key: Hashable, data: T) -> None:
         """Cache ``data`` as the item of ``key``. Do nothing if ``key`` is cached or being loaded."""
         with self._lock:
             if key not in self._items and key not in self._loading:
@@ -266,7 +268,7 @@ class ByteCache:
         with self._lock:
             return CacheMetrics(self._order.size_bytes, len(self._items), self._hits, self._misses)
 
-    def _finish_load(self, key: Hashable, load: Future[bytes], data: bytes | None) -> None:
+    def _finish_load(self, key: Hashable, load: Future[T], data: T | None) -> None:
         with self._lock:
             if self._loading.get(key) is not load:
                 return  # dropped meanwhile
@@ -274,7 +276,7 @@ class ByteCache:
             if data is not None:
                 self._keep(key, data)
 
-    def _keep(self, key: Hashable, data: bytes) -> None:
+    def _keep(self, key: Hashable, data: T) -> None:
         self._items[key] = data
         for evicted_key in self._order.add(key, len(data)):
             del self._items[evicted_key]
