@@ -298,6 +298,11 @@ def test_a_tier_without_logs_is_an_error_that_leaves_no_directory(
     assert not Path("new").exists()
 
 
+def test_a_rebuild_without_objects_is_an_error(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri = bucket.as_uri()
+    assert refused(["rebuild", uri], capsys) == f"error: there are no objects of logs in {uri}: correct the URI\n"
+
+
 def test_a_directory_as_an_argument_too_many_is_advised_to_be_an_option(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

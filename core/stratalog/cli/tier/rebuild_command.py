@@ -8,6 +8,7 @@ import click
 
 from stratalog.cli.options import TierPlace, json_option, topics_option, uri_options
 from stratalog.cli.output import Columns, Output
+from stratalog.errors import ConfigError
 from stratalog.tier.store.log_listing import select_topics
 from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
 
@@ -42,7 +43,10 @@ def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_ru
     """
     reports = list[RebuildReport]()
     with place.open_tier(read_only=dry_run) as tier:
-        names = select_topics(tier.lost(), topics or None, tier.uri, further_names=tier.logs() if topics else ())
+        lost = tier.lost()
+        if not (lost or tier.logs()):
+            raise ConfigError(f"there are no objects of logs in {tier.uri}: correct the URI")
+        names = select_topics(lost, topics or None, tier.uri, further_names=tier.logs() if topics else ())
         with output.progress("rebuilding", len(names)) as steps:
             for name in names:
                 reports.append(tier.rebuild(name, dry_run=dry_run))
