@@ -15,6 +15,7 @@ from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.notifier import Notifier
+from stratalog.engine.open_engine import check_tier_is_outside
 from stratalog.engine.restore.new_identity import FIRST_EPOCH, assign_new_id, gets_new_id
 from stratalog.engine.restore.restore_note import RestoreNote, parse_note, read_note
 from stratalog.env import Env
@@ -139,13 +140,14 @@ def restore(
         AttachError: there are four cases. The directory has records of a topic that is not in ``overwrite``. It belongs
             to a broker and lacks a topic. It has an unfinished restore of other logs. The manifest of a log was not
             rebuilt completely.
-        ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid, or is the
-            name of another restored topic.
+        ConfigError, StorageError: the tier is inside the directory, or does not have the log or the end offset, or a new
+            name is invalid, or is the name of another restored topic.
         EpochsExhaustedError: a log is in the last possible leader epoch; restore the topic under another name.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
         LogDirLockedError: a broker or an engine uses the directory.
         StoreError, DiskFullError, LogDirError: the restore failed; repeat it.
     """
+    check_tier_is_outside(uri, os.fspath(directory))
     settings = read_settings(config, os.environ)
     host = open_host(settings, plugins, env)
     try:

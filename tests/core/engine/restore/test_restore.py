@@ -85,6 +85,13 @@ def test_a_moment_is_an_end_of_every_log(tmp_path: Path, uri: str) -> None:
     assert values(tmp_path / "new", partition=1) == numbers(6)
 
 
+def test_a_directory_that_contains_the_tier_is_refused(tmp_path: Path, uri: str) -> None:
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=f"the tier {uri} is inside the log directory {tmp_path}"):
+        restore(uri, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
 def test_a_plan_touches_nothing(tmp_path: Path, uri: str) -> None:
     planned = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: 4}), dry_run=True)
     assert [(log.segments, log.copied) for log in planned] == [(2, 0), (4, 0)]
