@@ -31,7 +31,9 @@ def absence(module: str) -> str:
         return f"switched off by {SWITCH}"
     try:
         importlib.import_module(module)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if error.name and not f"{module}.".startswith(f"{error.name}."):
+            return f"cannot be loaded: {error.name} is not installed"
         return f"not built: install a C compiler, then install stratalog again without {SWITCH}"
     except ImportError as error:
         return f"cannot be loaded: {error}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -31,3 +32,23 @@ def test_a_compiled_twin_is_not_missing_unless_it_was_switched_off(module: str) 
     if reason := absence(module):
         missing(Requirement.KERNELS, f"{module} is {reason}")
     assert extension(module) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("acme_fast", "cannot be loaded: acme_library is not installed"),
+        ("acme_fast.absent", "cannot be loaded: acme_library is not installed"),
+        ("acme_absent", "not built: install a C compiler"),
+        ("acme_absent.inner", "not built: install a C compiler"),
+    ],
+)
+def test_the_reason_for_a_missing_library_is_not_a_missing_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, reason: str
+) -> None:
+    (tmp_path / "acme_fast").mkdir()
+    (tmp_path / "acme_fast" / "__init__.py").write_text("import acme_library.types\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv(SWITCH, raising=False)
+    assert extension(module) is None
+    assert absence(module).startswith(reason)
