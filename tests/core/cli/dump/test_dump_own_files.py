@@ -155,7 +155,7 @@ def test_notes_without_content_count_by_their_existence(dump_runner: DumpRunner,
     assert "(empty)" in people
 
 
-@pytest.mark.parametrize(("data", "position"), [(b'{"a": 1,}', 8), (b"[1]", 0), (b'{"a"', 4)])
+@pytest.mark.parametrize(("data", "position"), [(b'{"a": 1 2}', 8), (b"[1]", 0), (b'{"a"', 4)])
 def test_a_note_that_is_no_object(dump_runner: DumpRunner, tmp_path: Path, data: bytes, position: int) -> None:
     code, items, _ = dump_runner(written(tmp_path, ATTACH_NOTE_FILE, data))
     assert (code, items[-1]["kind"], items[-1]["position"]) == (1, "corrupt", position)
