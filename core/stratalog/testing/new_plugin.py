@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import stratalog
-from stratalog import spi
+from stratalog import errors, spi
 from stratalog.errors import ConfigError
 from stratalog.registry.component_kinds import KINDS, ComponentKind
 from stratalog.registry.result_types import members_of
@@ -176,6 +176,7 @@ def _imports(body: str) -> str:
     places = [
         ("collections.abc", dir(collections.abc)),
         ("stratalog", stratalog.__all__),
+        ("stratalog.errors", errors.__all__),
         ("stratalog.spi", spi.__all__),
     ]
     lines = list[str]()

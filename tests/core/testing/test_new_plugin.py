@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -18,6 +21,17 @@ from stratalog.testing.new_plugin import kind_words, new_plugin
 def test_a_skeleton_of_each_kind_is_well_formed(kind: str, tmp_path: Path) -> None:
     _, module, _ = new_plugin(kind, "mine", tmp_path)
     assert check_plugin(str(module)) == []
+
+
+@pytest.mark.parametrize("kind", kind_words())
+def test_a_skeleton_imports_the_types_of_its_signatures(kind: str, tmp_path: Path) -> None:
+    _, path, _ = new_plugin(kind, "mine", tmp_path)
+    module = runpy.run_path(str(path))
+    classes = [value for value in module.values() if isinstance(value, type) and value.__module__ == "<run_path>"]
+    methods = [method for part in classes for method in vars(part).values() if inspect.isfunction(method)]
+    for method in methods:
+        get_type_hints(method)
+    assert methods
 
 
 @pytest.mark.parametrize(
