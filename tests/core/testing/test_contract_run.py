@@ -53,7 +53,10 @@ def plugin(tmp_path: Path, method: str) -> str:
     [
         ("async def plan(self, log, config, now_ms): return []", "plan is an async def"),
         ("def plan(self, log): return []", "plan(log) must accept plan(log, config, now_ms)"),
-        ("def plan(self, log, config, now_ms, *, force): return []", "force) must accept plan(log, config, now_ms): missing"),
+        (
+            "def plan(self, log, config, now_ms, *, force): return []",
+            "force) must accept plan(log, config, now_ms): missing",
+        ),
         (SOUND + "\n    local_plan = 3", "local_plan must be a method"),
     ],
 )
