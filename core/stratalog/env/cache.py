@@ -133,8 +133,8 @@ class TwoQueues:
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
         """Add an item, and return the keys to evict.
 
-        If the item is larger than the limit, return [key] only. The result can also contain ``key`` if the item is new
-        and larger than a quarter of the limit.
+        If the item is larger than the limit, return [key] only. The result can also contain ``key`` if the item is
+        large: a new item above a quarter of the limit, or a remembered item above three quarters.
         """
         if size_bytes > self._limit_bytes:
             return [key]

@@ -157,7 +157,9 @@ class Reader(CheckedArguments, Closeable):
 
         Raises:
             StoreError, CorruptManifestError: a tier that is read alone cannot be listed or read.
+            ClosedError: the reader is closed.
         """
+        self._check_open()
         return tuple(sorted(self._names()))
 
     def topics(self) -> dict[str, TopicInfo]:
@@ -165,7 +167,6 @@ class Reader(CheckedArguments, Closeable):
 
         Raises:
             SystemLimitError: the process has too many open files.
-            ClosedError: the reader is closed.
             The errors of ``partitions``.
         """
         grouped: dict[str, list[TopicPartition]] = {}

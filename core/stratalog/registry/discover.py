@@ -30,7 +30,7 @@ class Candidate:
 
     Attributes:
         name: name of the entry point; settings allow and block it by this name, or by ``distribution:name``.
-        distribution: the installed distribution of the entry point, "" if its metadata is broken.
+        distribution: name of the installed distribution with the entry point, "" if its metadata is broken.
         version: version of the distribution.
     """
 

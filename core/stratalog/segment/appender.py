@@ -172,13 +172,10 @@ class Appender:
             self._begins_at(self._first_timestamp_ms)
 
     def append(self, batches: PreparedBatches, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
-        """Write batches: either all, or none.
+        """Write batches that have their offsets: either all, or none.
 
-        A full offset or time index gets no further entry; a search then reads more of the log.
-
-        Args:
-            batches: batches whose offsets are already assigned.
-            aborted: transactions that the batches abort, by the offset of their marker.
+        A full offset or time index gets no further entry; a search then reads more of the log. ``aborted`` contains the
+        transactions that the batches abort, by the offset of their marker.
 
         Raises:
             OutOfResourcesError: no space or no descriptors for the bytes or their index entries; the append was undone.

@@ -22,9 +22,10 @@ class Service(ABC):
     def start(self, engine: Engine) -> None:
         """Start the service. The first call of ``Engine.start`` calls this method; later calls do not.
 
-        The method must return within ``plugin.deadline.ms``, and must not raise an error if it can retry later. After a
-        late return or an error, ``Engine.start`` raises an error, and does not start the services after this one. A
-        service that comes with stratalog has no deadline.
+        The method must return within ``plugin.deadline.ms``, and must not raise an error if it can retry later. If the
+        method raises an error, or has not returned after this time, ``Engine.start`` raises an error, and does not start
+        the services after this one. A late ``start`` continues on its thread. A service that comes with stratalog has
+        no deadline.
         """
 
     @abstractmethod

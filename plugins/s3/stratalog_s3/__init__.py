@@ -1,9 +1,10 @@
-"""Object stores over fsspec: S3 and compatible services, local folders, memory, and other clouds.
+"""Object stores: local folders, and over fsspec S3 and compatible services, memory, and other clouds.
 
-Options of the tier (``tier_options``) are passed to the fsspec file system. Options for S3 are, for example, ``key``,
-``secret``, ``token``, ``client_kwargs``, ``config_kwargs`` and ``s3_additional_kwargs``. For S3, AWS's environment
-variables and configuration files apply, too. The option ``credentials`` is a function that returns ``key``, ``secret``,
-``token`` and ``expires_ms`` (ms since 1970). The store calls the function again when the credentials expire.
+Options of the tier (``tier_options``) are passed to the fsspec file system; a local folder has no options. Options for
+S3 are, for example, ``key``, ``secret``, ``token``, ``client_kwargs``, ``config_kwargs`` and ``s3_additional_kwargs``.
+For S3, AWS's environment variables and configuration files apply, too. The option ``credentials`` is a function that
+returns a mapping with ``key``, ``secret``, and optionally ``token`` and ``expires_ms`` (ms since 1970). The store calls
+the function again before the credentials expire.
 
 ``[plugins.s3]`` contains the settings of the service (``endpoint_url``, ``region``, ``addressing``, ``allow_http``) and
 of uploads. If a tier option has the name of a setting, it overrides the setting.

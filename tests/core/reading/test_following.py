@@ -50,8 +50,9 @@ def test_a_replica_shows_what_was_committed_since(tmp_path: Path, uri: str) -> N
             assert [record.value for record in log.records()] == [b"0", b"1"]
             assert [record.value for record in reader.log("u", 0).records()] == [b"u"]
             assert reader.refresh() == ()
-        with pytest.raises(ClosedError):
-            reader.refresh()
+        for call in (reader.refresh, reader.topics, reader.partitions):
+            with pytest.raises(ClosedError):
+                call()
 
 
 def test_an_unknown_topic_of_a_tier_has_no_settings(tmp_path: Path, uri: str) -> None:

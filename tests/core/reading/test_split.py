@@ -95,6 +95,6 @@ def test_a_damaged_or_forged_message_is_refused(data: bytes) -> None:
 
 
 def test_a_message_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "_LARGEST_MESSAGE_BYTES", 100)
+    monkeypatch.setattr(split, "_LARGEST_UNPACKED_BYTES", 100)
     with pytest.raises(ValueError, match="more than 100 bytes"):
         Split.from_message(SPLIT.to_message())

@@ -59,7 +59,9 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts wit
 
 
 def find_closed_spans(segment: Segment, components: Components) -> list[OverflowRange]:
-    """Return the ranges that a closed segment must be split into; empty if the segment needs no split or is damaged.
+    """Return the ranges that a closed segment must be split into; empty if it needs no split.
+
+    The result is also empty if the segment is damaged before the first offset that does not fit.
 
     The file is read only if the segment's offset range allows an overflow. Usually only the bytes after the position of
     the last index entry are read.
@@ -70,7 +72,9 @@ def find_closed_spans(segment: Segment, components: Components) -> list[Overflow
 
 
 def find_active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
-    """Return the ranges that the active segment must be split into; empty if the segment needs no split or is damaged.
+    """Return the ranges that the active segment must be split into; empty if it needs no split.
+
+    The result is also empty if the segment is damaged before the first offset that does not fit.
 
     The file is always read, but usually only the bytes after the position of the last index entry. ``known_end`` is the
     largest log end in a checkpoint: an overflowing offset below it is no damage.

@@ -103,9 +103,9 @@ def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, comp
 def replay_table(
     state: ProducerState, data: Buffer, table: BatchTable, components: Components
 ) -> dict[int, AbortedTransaction]:
-    """Update ``state`` with all batches of a table (at least one); return the aborted transactions by row.
+    """Update ``state`` with all batches of a table, which must not be empty; return the aborted transactions by row.
 
-    The result is the same as ``replay`` of every row. Batches whose effect later batches replace are skipped.
+    The result is the same as ``replay`` of every row. A batch is skipped if later batches overwrite its effect.
     """
     aborted = {}
     for row in _select_rows(table):

@@ -330,8 +330,9 @@ class LogReader(CheckedArguments, ABC):
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
     """Return a summary of each segment of a view, oldest first. A segment on disk and in the tier is listed once.
 
-    If local segments have the last offsets of a segment in the tier, only its other offsets count, and their size is
-    estimated. Raises StorageError if the tier's list of segments cannot be read.
+    If local segments have the last offsets of a segment in the tier, its summary keeps its offsets, but ``size_bytes``
+    is an estimate of the bytes that are not on local disk. Raises StorageError if the tier's list of segments cannot be
+    read.
     """
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end

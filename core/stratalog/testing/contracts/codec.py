@@ -43,8 +43,8 @@ class CodecContract:
         detects_damage: True if a stream carries a checksum of its contents.
         has_end: True if a stream marks its end. If False, a stream that is cut between two blocks decompresses without
             an error.
-        reads_joined: True if ``decompress`` returns the contents of all concatenated streams. If False, it ignores the
-            bytes after the first stream.
+        reads_joined: True if ``decompress`` returns the contents of all concatenated streams. If False, it returns the
+            contents of the first stream only.
         ignores_trailing: True if ``decompress`` ignores bytes after a stream that are not a stream.
     """
 

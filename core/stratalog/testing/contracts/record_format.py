@@ -258,7 +258,7 @@ class RecordFormatContract(RecordRewritingContract):
     ) -> None:
         """``select`` with incomplete bytes returns a range that a scan of the complete bytes finds, or None.
 
-        The bytes end inside a batch. ``beyond_bytes`` is the number of missing bytes.
+        The bytes end at any position. ``beyond_bytes`` is the number of missing bytes.
         """
         data = b"".join(bytes(self.written(record_format, None, count=3, base_offset=base)) for base in (100, 107, 120))
         table = record_format.scan(data, 0, len(data), check_crc=True)

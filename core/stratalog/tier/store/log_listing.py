@@ -29,10 +29,10 @@ class TierLogName(NamedTuple):
 def list_logs(
     store: TierStore, start: str = "", known_versions: Mapping[TierLogName, int] | None = None
 ) -> Iterator[tuple[TierLogName, int | None]]:
-    """Yield the logs whose keys begin with ``start``, each with the version of a root; None if it has no root.
+    """Yield the logs whose keys begin with ``start``, each with the version of one of its roots; None if it has no root.
 
-    With ``known_versions``, the version is the newest one. Without them, it is the version of any root, because the
-    listing does not read all keys of a log.
+    With ``known_versions``, it is the newest root. Without them, it may be an older root, because the listing does not
+    read all keys of a log.
     """
     prefix = after = ""
     name: TierLogName | None = None

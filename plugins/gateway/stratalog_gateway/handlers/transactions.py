@@ -248,7 +248,7 @@ def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
 def _coordinator_code(code: int, api: str, version: int) -> int:
     """Return the error code of a coordinator's response.
 
-    KAFKA_STORAGE_ERROR becomes NOT_COORDINATOR, because clients of a coordinator treat KAFKA_STORAGE_ERROR as fatal,
+    KAFKA_STORAGE_ERROR becomes NOT_COORDINATOR: in a coordinator's response, clients treat KAFKA_STORAGE_ERROR as fatal,
     and retry after NOT_COORDINATOR. PRODUCER_FENCED becomes INVALID_PRODUCER_EPOCH in versions of the API without
     PRODUCER_FENCED.
 

@@ -181,9 +181,10 @@ class DeltaLakeTable:
         self._table.update_incremental()
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the exclusive end offset of the records in the table, by partition.
+        """Return the offset up to which each partition was synced (exclusive).
 
-        A partition without records is left out.
+        Some records below this offset may not be in the table, such as bad records. A partition that was never synced
+        is left out.
         """
         versions = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
         return {partition: end for partition, end in versions.items() if end is not None}

@@ -146,9 +146,10 @@ class IcebergLakeTable:
             raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the exclusive end offset of the records in the table, by partition.
+        """Return the offset up to which each partition was synced (exclusive).
 
-        A partition without records is left out.
+        Some records below this offset may not be in the table, such as bad records. A partition that was never synced
+        is left out.
         """
         stored_ends = self._mark().ends
         return {partition: stored_ends[partition] for partition in partitions if partition in stored_ends}

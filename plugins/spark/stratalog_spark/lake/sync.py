@@ -139,7 +139,7 @@ def _start_query(
 
 
 def _starting_offsets(partitions: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
-    """Return the value of option ``startingOffsets``: the end offset in the table; for a new partition, earliest."""
+    """Return the value of option ``startingOffsets``: the synced end offset; for a new partition, earliest."""
     return json.dumps(
         {
             partitions[0].topic: {

@@ -86,9 +86,9 @@ class Syncer:
     maintenance: Maintenance
 
     def prepare(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Create both tables if they do not exist, and check them. Return the end offsets in the table, by partition.
+        """Create both tables if they do not exist, and check them. Return the offset up to which each partition was synced.
 
-        If the table has no records of a partition, the partition is left out.
+        The offsets are exclusive. A partition that was never synced is left out.
 
         Raises:
             ConfigError: a table has other settings, or a schema does not fit it.

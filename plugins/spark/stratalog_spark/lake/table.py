@@ -115,7 +115,7 @@ class Mark:
     Attributes:
         number: number of the commit, from 1 on. In a quarantine, it is the number of the data table's commit with these
             bad records.
-        ends: exclusive end offset of the records that the table contains, by partition.
+        ends: offset up to which each partition was synced (exclusive).
         quarantined: names of the files of bad records that belong to the commit.
     """
 
@@ -187,9 +187,10 @@ class LakeTable(Protocol):
         """
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the exclusive end offset of the records in the table, by partition.
+        """Return the offset up to which each partition was synced (exclusive).
 
-        A partition without records is left out.
+        Some records below this offset may not be in the table, such as bad records. A partition that was never synced
+        is left out.
         """
 
     def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:

@@ -181,10 +181,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(_ArrowStreamWriter):
-    """Writer for ``df.writeStream``. Spark creates one writer for each commit.
+    """Writer for ``df.writeStream``.
 
-    Only tasks know the ids of the query and of the micro-batch. The messages of the tasks contain these ids for the
-    driver.
+    For each micro-batch, Spark creates one writer for the tasks, and another writer for the commit or the abort. Only
+    tasks know the ids of the query and of the micro-batch, so their messages contain these ids for the other writer.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
