@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import secrets
 from pathlib import Path
 
 from stratalog.errors import ConfigError
-from stratalog.spi import Env
+from stratalog.spi import Env, Vfs
 
 
 def replace_json(path: Path, contents: object) -> None:
@@ -24,9 +26,7 @@ def replace_json(path: Path, contents: object) -> None:
     temporary = f"{path}.{secrets.token_hex(4)}.tmp"
     descriptor = files.open(temporary, write=True, create=True)
     try:
-        data, position = json.dumps(contents, indent=2).encode() + b"\n", 0
-        while position < len(data):
-            position += files.write(descriptor, position, memoryview(data)[position:])
+        _write_all(files, descriptor, json.dumps(contents, indent=2).encode() + b"\n", str(path))
         files.sync(descriptor)
         files.rename(temporary, str(path))
     except OSError:
@@ -35,6 +35,11 @@ def replace_json(path: Path, contents: object) -> None:
     finally:
         files.close(descriptor)
     files.sync_folder(str(path.parent))
+
+
+def _write_all(files: Vfs, descriptor: int, data: bytes, path: str) -> None:
+    if files.write(descriptor, 0, data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
 def read_field(path: Path, version: int, field: str, kind: type[list[object] | dict[str, object]]) -> object:
