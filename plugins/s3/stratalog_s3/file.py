@@ -21,6 +21,7 @@ from stratalog.errors import (
     ObjectNotFoundError,
     ReadOnlyError,
     StoreError,
+    StorePermissionError,
 )
 from stratalog.spi import (
     Buffer,
@@ -370,6 +371,9 @@ class FileStore(ObjectStore):
     def _store_error(self, error: OSError, key: str) -> StoreError:
         if error.errno in _MISSING_ERRNOS:
             return ObjectNotFoundError("no such object", key)
+        if isinstance(error, PermissionError):
+            advice = f"give this user read and write access to the folder {self._root}"
+            return StorePermissionError("permission denied", key or self.uri).advised(advice)
         problem = convert_error(error, key, self.uri, SecretOptions({}))
         return problem if isinstance(problem, StoreError) else StoreError(str(problem), key)
 

@@ -164,6 +164,15 @@ def test_a_put_that_fails_leaves_nothing(
     assert files_in(tmp_path) == []
 
 
+def test_a_missing_right_names_the_folder(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs("write", errno.EACCES)))
+    with pytest.raises(StorePermissionError) as caught:
+        store.put_file("a/b", BytesSource(b"x"), deadline_ns=deadline_ns)
+    assert str(caught.value) == (
+        f"permission denied key=a/b: give this user read and write access to the folder {tmp_path}"
+    )
+
+
 @pytest.mark.parametrize("fail", ["write", "sync", "link"])
 def test_a_create_that_fails_leaves_nothing(open_store: OpenStore, tmp_path: Path, deadline_ns: int, fail: str) -> None:
     store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(fail)))
