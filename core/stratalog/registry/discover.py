@@ -57,15 +57,20 @@ class Candidate:
 
     def import_failure(self, error: ImportError) -> PluginImportError:
         """Return the PluginImportError for an ImportError of this plugin, with the package to install, if known."""
-        return PluginImportError(str(error), self.name, self._package_to_install(error.name or ""))
+        root = missing_module(error)
+        return PluginImportError(str(error), self.name, self._package_to_install(root) if root else "")
 
-    def _package_to_install(self, module: str) -> str:
-        root = module.partition(".")[0]
-        if not root or root == self.entry_point.module.partition(".")[0]:
+    def _package_to_install(self, root: str) -> str:
+        if root == self.entry_point.module.partition(".")[0]:
             return self.distribution  # the plugin's own files are missing: the distribution must be installed again
         distribution = self.entry_point.dist
         requirements = (distribution.requires or []) if distribution is not None else []
         return install_hint(self.distribution, requirements, root)
+
+
+def missing_module(error: ImportError) -> str:
+    """Return the top-level module that is not installed; "" if the import failed in an installed module."""
+    return (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
 
 
 def install_hint(distribution: str, requirements: Iterable[str], module: str) -> str:
@@ -193,7 +198,7 @@ def import_named(module: str) -> object:
 def _explain_import(module: str, error: ImportError) -> PluginImportError:
     missing = error.name or ""
     if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{missing}."):
-        return PluginImportError(f"plugin module {module!r} cannot be imported: {error}", module, bundled_hint(missing))
+        return PluginImportError(f"plugin module {module!r} cannot be imported: {error}", module, bundled_hint(error))
     similar = difflib.get_close_matches(missing, _module_names(missing), n=3)
     hint = f"; did you mean {' or '.join(repr(name) for name in similar)}?" if similar else ""
     return PluginImportError(f"there is no module {missing!r}: correct plugins.modules{hint}", module)
@@ -208,13 +213,13 @@ def _module_names(missing: str) -> list[str]:
     return sorted(names | {candidate.entry_point.module for candidate in find_candidates()})
 
 
-def bundled_hint(module: str) -> str:
-    """Return the extra or requirement of stratalog that installs ``module``; "" if no requirement has this name."""
+def bundled_hint(error: ImportError) -> str:
+    """Return the extra or requirement of stratalog that installs the missing module; "" if no requirement has its name."""
     try:
         requirements = importlib.metadata.requires(PROJECT) or []
     except importlib.metadata.PackageNotFoundError:
         return ""
-    return install_hint(PROJECT, requirements, module.partition(".")[0])
+    return install_hint(PROJECT, requirements, missing_module(error))
 
 
 def _normalize_entry(name: str) -> str:

@@ -147,7 +147,7 @@ def explain_answer(
         explanation = (
             candidate.import_failure(error)
             if candidate
-            else PluginImportError(str(error), answer.plugin, bundled_hint(error.name or ""))
+            else PluginImportError(str(error), answer.plugin, bundled_hint(error))
         )
     else:
         explanation = PluginError(f"{hook} of plugin {answer.plugin!r} failed: {error!r}")

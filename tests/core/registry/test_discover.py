@@ -101,6 +101,24 @@ def test_an_entry_point_without_its_module_advises_to_install_the_distribution_a
     assert caught.value.install == "acme-tier"
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["from pluggy import no_such_name", "from acme_plugin import no_such_name", "raise ImportError('no driver')"],
+)
+def test_a_failed_import_without_a_missing_module_names_no_package_to_install(
+    install_distribution: Install, source: str
+) -> None:
+    install_distribution(
+        "acme", entry_points={"acme": "acme_plugin"}, modules={"acme_plugin": source}, requires=["pluggy"]
+    )
+    with pytest.raises(PluginImportError, match=r"no_such_name|no driver") as caught:
+        found("acme").load()
+    assert caught.value.install == ""
+    with pytest.raises(PluginImportError, match=r"no_such_name|no driver") as caught:
+        import_named("acme_plugin")
+    assert caught.value.install == ""
+
+
 @pytest.mark.parametrize("source", ["1 / 0", "def oops(:"])
 def test_other_failures_of_an_import_name_plugin_and_distribution(install_distribution: Install, source: str) -> None:
     install_distribution("acme-tier", entry_points={"acme": "acme_plugin"}, modules={"acme_plugin": source})
