@@ -56,7 +56,7 @@ def _batch(item: Item) -> DumpedBatch:
             record["key_size"],
             record["value_size"],
             record["sequence"],
-            tuple(record["header_keys"]),
+            ",".join(record["header_keys"]),
             record.get("crc", item["crc"]) if item["magic"] < 2 else None,
         )
         for record in item["records"]

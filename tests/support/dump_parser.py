@@ -26,10 +26,10 @@ _LAST_SEQUENCE: Final = (1 << 31) - 1
 class DumpedRecord:
     """One ``| offset: ...`` line. Sizes are in bytes; -1 means null.
 
-    ``sequence`` is -1 and ``header_keys`` is empty if the format does not store them (V0, V1). The tool separates
-    header keys by commas, so a key that contains a comma appears as two keys. ``crc`` is the CRC of a V0 or V1 message,
-    else None. ``contents`` is the rest of the line: the output of the tool's decoder, or the contents of a control
-    record. Comparisons of records ignore ``crc`` and ``contents``.
+    ``sequence`` is -1 and ``header_keys`` is empty if the format does not store them (V0, V1). ``header_keys`` are the
+    keys with commas in between, as the tool prints them: keys can be empty and can contain commas. ``crc`` is the CRC
+    of a V0 or V1 message, else None. ``contents`` is the rest of the line: the output of the tool's decoder, or the
+    contents of a control record. Comparisons of records ignore ``crc`` and ``contents``.
     """
 
     offset: int
@@ -38,7 +38,7 @@ class DumpedRecord:
     key_size: int
     value_size: int
     sequence: int = -1
-    header_keys: tuple[str, ...] = ()
+    header_keys: str = ""
     crc: int | None = field(default=None, compare=False)
     contents: str = field(default="", compare=False)
 
@@ -52,7 +52,7 @@ class DumpedRecord:
             -1 if record.key is None else len(record.key),
             -1 if record.value is None else len(record.value),
             _sequence(batch.base_sequence, record.offset - batch.base_offset),
-            tuple(name for name, _ in record.headers),
+            ",".join(name for name, _ in record.headers),
         )
 
 
@@ -238,7 +238,6 @@ def _numbers(match: re.Match[str]) -> list[int]:
 
 
 def _record(match: re.Match[str]) -> DumpedRecord:
-    keys = match["keys"]
     return DumpedRecord(
         int(match["offset"]),
         _TYPES[match["type"]],
@@ -246,7 +245,7 @@ def _record(match: re.Match[str]) -> DumpedRecord:
         int(match["key_size"]),
         int(match["value_size"]),
         int(match["sequence"] or -1),
-        tuple(keys.split(",")) if keys else (),
+        match["keys"] or "",
         int(match["crc"]) if match["crc"] else None,
         match["contents"] or "",
     )

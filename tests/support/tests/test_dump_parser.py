@@ -89,7 +89,7 @@ def test_an_entry_of_v0_has_only_its_last_offset() -> None:
         ),
         (
             "| offset: 8 LogAppendTime: 16 keySize: 0 valueSize: -1 sequence: -1 headerKeys: [h0,h1]",
-            DumpedRecord(8, TimestampType.LOG_APPEND_TIME, 16, 0, -1, -1, ("h0", "h1")),
+            DumpedRecord(8, TimestampType.LOG_APPEND_TIME, 16, 0, -1, -1, "h0,h1"),
         ),
         (
             (
@@ -188,7 +188,7 @@ def test_a_batch_is_described_as_by_the_tool() -> None:
     assert DumpedBatch.of(HEADER, 15, "zstd", records) == replace(
         BATCH,
         records=[
-            DumpedRecord(8, TimestampType.CREATE_TIME, 15, -1, 5, 4, ("h", "h")),
+            DumpedRecord(8, TimestampType.CREATE_TIME, 15, -1, 5, 4, "h,h"),
             DumpedRecord(10, TimestampType.CREATE_TIME, 16, 0, -1, 6),
         ],
     )
