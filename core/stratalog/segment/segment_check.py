@@ -78,15 +78,14 @@ def read_stored_indexes(segment: Segment, components: Components) -> dict[IndexR
     An index has a ``problem`` if its file is too large, or if it is the missing offset index of a segment with bytes.
     """
     indexes = dict[IndexRole, StoredIndex]()
-    names = {file.name for file in segment.files.list()}
     for role in _CHECKS:
         name = segment.file_name(components.indexes[role].suffix)
         place = segment.files.path(name)
         try:
-            is_missing = role is IndexRole.OFFSET and segment.size_bytes and name not in names
-            indexes[role] = StoredIndex(
-                place, segment.stored_entries(role), "the index is missing" if is_missing else ""
-            )
+            entries = segment.stored_entries(role)
+            needs_file = role is IndexRole.OFFSET and segment.size_bytes and not entries
+            is_missing = needs_file and segment.files.read_small(name) is None
+            indexes[role] = StoredIndex(place, entries, "the index is missing" if is_missing else "")
         except CorruptIndexError as error:
             indexes[role] = StoredIndex(place, problem=error.reason)
     return indexes

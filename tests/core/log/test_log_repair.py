@@ -6,6 +6,8 @@ import pytest
 
 from entry_parts import seal
 from log_bed import LogBed, records
+from stratalog.env import PosixVfs
+from stratalog.env.vfs import FileStat
 from stratalog.log.log_check import CheckpointOffset, check_log
 from stratalog.log.log_repair import is_repairable, repair_log
 from stratalog.registry.guard import Guard
@@ -66,6 +68,27 @@ def test_the_producers_are_known_although_all_snapshots_were_damaged(bed: LogBed
     repair_log(bed.files(), bed.components, bed.topic, report, 0)
     assert check_log(bed.files(), bed.components).findings == []
     assert bed.open().producers() == producers
+
+
+def test_a_check_lists_the_files_equally_often_for_any_number_of_segments(
+    bed: LogBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed_folders: list[str] = []
+    real_list = PosixVfs.list
+
+    def count(vfs: PosixVfs, path: str) -> list[FileStat]:
+        listed_folders.append(path)
+        return real_list(vfs, path)
+
+    monkeypatch.setattr(PosixVfs, "list", count)
+    counts = []
+    for segment in range(4):
+        bed.write_segment(segment, [bed.batch(segment, records(1, start=segment))])
+        bed.path(segment, ".index").touch()
+        listed_folders.clear()
+        check_log(bed.files(), bed.components)
+        counts.append(len(listed_folders))
+    assert counts == [counts[0]] * 4
 
 
 def test_a_torn_tail_in_the_segment_store_of_a_plugin_is_truncated(sound: LogBed) -> None:
