@@ -70,6 +70,26 @@ def test_the_producers_are_known_although_all_snapshots_were_damaged(bed: LogBed
     assert bed.open().producers() == producers
 
 
+def test_a_transaction_may_begin_below_the_first_segment(bed: LogBed) -> None:
+    """When Kafka loads a log, it deletes the snapshot at the log start, and keeps the index of aborted transactions."""
+    log = bed.open()
+    for sequence in range(2):
+        log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, sequence), transactional=True))
+        if not sequence:
+            log.roll()
+    log.end_transaction(7, 0, commit=False, coordinator_epoch=0)
+    bed.close()
+    for name in bed.names():
+        if name.startswith(bed.path(0).stem) or name == bed.path(1, ".snapshot").name:
+            (bed.folder / name).unlink()
+    assert check_log(bed.files(), bed.components).findings == []
+    index = bed.path(1, ".txnindex")
+    entry = index.read_bytes()
+    index.write_bytes(entry[:10] + (2).to_bytes(8, "big") + entry[18:])  # the first offset of the transaction
+    (finding,) = check_log(bed.files(), bed.components).findings
+    assert "the transaction that producer 7 aborted at 2 is missing" in finding.text
+
+
 def test_a_check_lists_the_files_equally_often_for_any_number_of_segments(
     bed: LogBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
