@@ -323,7 +323,9 @@ class _TimeCheck(_IndexCheck):
             if tops is None:
                 tops = list(accumulate(table.max_timestamp_ms, max, initial=self._top))
             largest = tops[bisect_left(table.last_offset, entry.offset) + 1]
-            if entry.timestamp_ms != largest:
+            if table.magic == 0 and entry.timestamp_ms > largest:  # the time of an append with LogAppendTime
+                self._top = entry.timestamp_ms
+            elif entry.timestamp_ms != largest:
                 self.report_problem(
                     f"timestamp {entry.timestamp_ms} at offset {entry.offset}, but the largest timestamp there is "
                     f"{largest}"

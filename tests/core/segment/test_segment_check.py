@@ -89,6 +89,17 @@ def test_a_wrong_entry_is_found_with_the_place_and_the_name_of_its_index(
     assert finding.text == f"the index file: no batch starts at position {len(batches[0]) + 1}"
 
 
+def test_kafka_indexes_the_append_time_of_records_without_timestamps(bed: LogBed, make_segment: MakeSegment) -> None:
+    """Kafka 2 does so for V0 in a topic with message.timestamp.type=LogAppendTime."""
+    stamp = records(1)[0].timestamp_ms
+    old = [bed.batch(0, records(2, timestamp_ms=-1), magic=0), bed.batch(2, records(2, timestamp_ms=-1), magic=0)]
+    segment = make_segment([*old, bed.batch(4, records(1, timestamp_ms=stamp - 1), magic=1)], 0, 5)
+    for offset, expected_findings in ((3, 0), (4, 1)):
+        entries = stamp.to_bytes(8, "big") + offset.to_bytes(4, "big")
+        report = check_segment(segment, bed.components, indexes={IndexRole.TIME: StoredIndex("index", entries)})
+        assert len(report.findings) == expected_findings
+
+
 def test_an_index_that_could_not_be_read_is_reported_with_its_reason(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
 ) -> None:
