@@ -23,12 +23,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from stratalog.client.committed_offsets import Committable, CommittedOffset
 from stratalog.client.consumer import Consumer, RecordType
 from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import Producer
+from stratalog.env.closing import Closeable
 from stratalog.errors import StorageError
 from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
@@ -45,15 +46,10 @@ R = TypeVar("R")
 _CHUNK_RECORDS: Final = 500
 
 
-class _Closing(Protocol):
-    def close(self) -> object:
-        """Close the object that the coroutines call."""
-
-
 class _Calls:
     """Base class of wrappers: calls the methods of one object on threads, one call at a time, in order."""
 
-    def __init__(self, target: _Closing) -> None:
+    def __init__(self, target: Closeable) -> None:
         self._target, self._turn = target, asyncio.Lock()
 
     async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
