@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 from stratalog.config.keys import Section
-from stratalog.errors import CorruptObjectError, UnknownComponentError
+from stratalog.errors import CorruptObjectError
 from stratalog.model.batches import Buffer
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.indexes import IndexRole
@@ -372,22 +372,3 @@ class LayoutLookup(Protocol):
 
     def by_label(self, label: str) -> TierLayout:
         """Return the layout that reads segments with this ``label`` (``name@version``)."""
-
-
-class _NoLayouts:
-    """A lookup without layouts, for a component that is opened without an engine."""
-
-    def label(self, name: str) -> str:
-        """Raise UnknownComponentError."""
-        raise UnknownComponentError(f"no tier layout {name!r} is installed")
-
-    def by_name(self, name: str) -> TierLayout:
-        """Raise UnknownComponentError."""
-        raise UnknownComponentError(f"no tier layout {name!r} is installed")
-
-    def by_label(self, label: str) -> TierLayout:
-        """Raise UnknownComponentError."""
-        raise UnknownComponentError(f"{label} is required to read this, and is not installed here")
-
-
-NO_LAYOUTS: Final[LayoutLookup] = _NoLayouts()

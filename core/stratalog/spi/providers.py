@@ -11,14 +11,42 @@ from stratalog.config.engine_settings import Limits
 from stratalog.config.keys import Section, key
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import PluginError
-from stratalog.spi.layouts import NO_LAYOUTS, LayoutLookup
+from stratalog.errors import PluginError, UnknownComponentError
+from stratalog.spi.layouts import LayoutLookup, TierLayout
 
 if TYPE_CHECKING:
     from stratalog.spi.codecs import CodecTable
 
 C = TypeVar("C")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+class _LayoutsByName:
+    def __init__(self, layouts: Mapping[str, TierLayout]) -> None:
+        self._layouts = layouts
+
+    def label(self, name: str) -> str:
+        self.by_name(name)
+        return f"{name}@1"
+
+    def by_name(self, name: str) -> TierLayout:
+        if name not in self._layouts:
+            raise UnknownComponentError(f"no tier layout {name!r} is installed")
+        return self._layouts[name]
+
+    def by_label(self, label: str) -> TierLayout:
+        name, _, version = label.rpartition("@")
+        if name not in self._layouts or version != "1":
+            raise UnknownComponentError(f"{label} is required to read this, and is not installed here")
+        return self._layouts[name]
+
+
+def layouts_by_name(layouts: Mapping[str, TierLayout]) -> LayoutLookup:
+    """Return a lookup of these layouts, all of version 1, for a component that is opened without an engine."""
+    return _LayoutsByName(layouts)
+
+
+NO_LAYOUTS: Final = layouts_by_name({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,9 @@ from stratalog.config.keys import Section
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import UnknownComponentError
 from stratalog.spi.codecs import CodecTable
-from stratalog.spi.layouts import NO_LAYOUTS, LayoutLookup, TierLayout
-from stratalog.spi.providers import OpenContext
+from stratalog.spi.layouts import LayoutLookup, TierLayout
+from stratalog.spi.providers import NO_LAYOUTS, OpenContext, layouts_by_name
 
 
 def open_context(
@@ -52,7 +51,7 @@ def open_context(
 
 def layout_lookup(**layouts: TierLayout) -> LayoutLookup:
     """Return a lookup of these layouts by name, all of version 1. It raises UnknownComponentError for other layouts."""
-    return _Layouts(layouts)
+    return layouts_by_name(layouts)
 
 
 def topic_config(values: Mapping[str, object] | None = None, **sections: type[Section]) -> TopicConfig:
@@ -67,28 +66,3 @@ def topic_config(values: Mapping[str, object] | None = None, **sections: type[Se
     """
     default_sections = {name: section() for name, section in sections.items()}
     return TopicConfig(sections=default_sections).merged(values or {}, "the test")
-
-
-class _Layouts:
-    """Layouts by name, all of version 1."""
-
-    def __init__(self, layouts: Mapping[str, TierLayout]) -> None:
-        self._layouts = layouts
-
-    def label(self, name: str) -> str:
-        """Return ``name@1``; raise UnknownComponentError if there is no such layout."""
-        self.by_name(name)
-        return f"{name}@1"
-
-    def by_name(self, name: str) -> TierLayout:
-        """Return the layout with this name; raise UnknownComponentError if there is none."""
-        if name not in self._layouts:
-            raise UnknownComponentError(f"no tier layout {name!r} is in the lookup of this test")
-        return self._layouts[name]
-
-    def by_label(self, label: str) -> TierLayout:
-        """Return the layout of ``name@1``; raise UnknownComponentError for another name or version."""
-        name, _, version = label.rpartition("@")
-        if version != "1":
-            raise UnknownComponentError(f"{label} is required, and the lookup of this test has version 1")
-        return self.by_name(name)
