@@ -54,7 +54,7 @@ def _make_closed_class(kind: Any) -> type[Any]:  # Any: a class, which mypy rega
 
 def _refuse(instance: object, name: str) -> object:
     if name == "close":
-        return _nothing
+        return lambda: None  # the parent closes the object
     if name.startswith("__"):  # isinstance, copy and others read these
         return object.__getattribute__(instance, name)
     raise _refusal(instance)
@@ -70,10 +70,6 @@ def _refusal(instance: object) -> ClosedError:
 
 def _describe(instance: object) -> str:
     return f"<{type(instance).__name__}, opened before a fork>"
-
-
-def _nothing() -> None:
-    """Do nothing: the parent closes the object."""
 
 
 def _end() -> None:

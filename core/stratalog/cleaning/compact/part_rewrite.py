@@ -56,10 +56,6 @@ def _whole_log_reader(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
     return read
 
 
-def _check_nothing() -> None:
-    """Do nothing: the compaction round has no reason to end early."""
-
-
 @dataclass(slots=True)
 class PartRewrite(Generic[S]):
     """Rewrite of the local or the tier part of a log by two passes, for a compaction, its preview, or a task of a job.
@@ -91,7 +87,7 @@ class PartRewrite(Generic[S]):
     keeps_tombstones: bool
     read_bytes: int
     throttle: OnBytes = uncounted
-    check: Callable[[], None] = _check_nothing
+    check: Callable[[], None] = lambda: None
     on_bytes: OnBytes = uncounted
     is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)

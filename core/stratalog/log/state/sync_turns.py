@@ -17,10 +17,6 @@ REFUSED: Final = -1
 NOT_WRITTEN: Final = 1 << 63  # above all offsets
 
 
-def _nothing() -> None:
-    """Write nothing: the default of ``SyncTurns.write_queued``."""
-
-
 class Waiter:
     """A thread that waits until everything below offset ``end`` is durable.
 
@@ -54,7 +50,7 @@ class SyncTurns:
     )
 
     def __init__(self) -> None:
-        self.write_queued: Callable[[], None] = _nothing  # writes the queued batches
+        self.write_queued: Callable[[], None] = lambda: None  # writes the queued batches
         self._lock = LockRank.LEAF.lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in order of arrival; None because most logs never have waiters
