@@ -5,7 +5,7 @@ Source: apache/kafka LeaderEpochFileCache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stratalog.errors import ConfigError
 from stratalog.model.batches import NO_EPOCH
@@ -106,6 +106,23 @@ class EpochCache:
         first = self.entries[0]
         older = [entry for entry in earlier if entry.epoch < first.epoch and entry.start_offset < first.start_offset]
         return EpochCache([*older, *self.entries]) if older else self
+
+
+def first_divergence(ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry], start: int, end: int) -> int | None:
+    """Return the first offset in [start, end) with different leader epochs in two copies of a log, or None.
+
+    Two leaders can write different records at the same offset, but not in the same leader epoch. Both lists ascend. If
+    a copy has no epoch for an offset, for example after retention, the offset counts as equal.
+
+    Source: KIP-101, KIP-405; apache/kafka RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
+    """
+    our_cache, their_cache = EpochCache(ours), EpochCache(theirs)
+    edges = {start, *(entry.start_offset for entry in (*ours, *theirs) if start < entry.start_offset < end)}
+    for offset in sorted(edges) if start < end else ():
+        known_epochs = {our_cache.epoch_at(offset), their_cache.epoch_at(offset)} - {NO_EPOCH}
+        if len(known_epochs) > 1:
+            return offset
+    return None
 
 
 def _make_cache(entries: tuple[EpochEntry, ...]) -> EpochCache:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from stratalog.env.progress import OnBytes, uncounted
-from stratalog.epochs.lineage import first_divergence
+from stratalog.epochs.epoch_cache import first_divergence
 from stratalog.log.change.extra_indexes import pack_segment_extras
 from stratalog.log.log import Log
 from stratalog.log.read.tier_view import RemoteLog

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stratalog.epochs.lineage import first_divergence
+from stratalog.epochs.epoch_cache import first_divergence
 from stratalog.errors import CorruptCheckpointError, FencedEpochError, StoreError
 from stratalog.log.folder.tier_note import TierNote, read_note
 from stratalog.log.load.loaded_log import LoadedLog

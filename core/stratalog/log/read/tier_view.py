@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Never, Protocol
 
-from stratalog.epochs.lineage import first_divergence
+from stratalog.epochs.epoch_cache import first_divergence
 from stratalog.errors import StoreError
 from stratalog.model.offsets import EpochEntry
 from stratalog.segment.readable import ReadableSegment

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.epochs.lineage import first_divergence
+from stratalog.epochs.epoch_cache import EpochCache, first_divergence
 from stratalog.errors import EngineAheadError, LogInUseError, StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry, next_epoch
