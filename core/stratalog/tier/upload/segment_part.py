@@ -5,8 +5,8 @@ from __future__ import annotations
 from stratalog.errors import CorruptIndexError, SegmentGoneError, StorageError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX
-from stratalog.segment.framing import walk
 from stratalog.segment.index_entries import rebuild_entries
+from stratalog.segment.search import find_batch
 from stratalog.segment.segment import Segment
 from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
@@ -124,10 +124,10 @@ class SegmentPart:
 
 def _position_of(segment: Segment, offset: int) -> int:
     """Return the byte position of the first batch at or above ``offset``; raise StorageError inside a batch."""
-    for chunk in walk(segment, 0, segment.components, check_crc=False):
-        for batch in chunk.batches():
-            if batch.base_offset >= offset:
-                return chunk.position + batch.position
-            if batch.last_offset >= offset:
-                raise StorageError(f"the tier ends at offset {offset}, which is inside a batch of {segment.label}")
-    return segment.size_bytes
+    position_and_batch = find_batch(segment, offset, segment.components)
+    if position_and_batch is None:
+        return segment.size_bytes
+    position, batch = position_and_batch
+    if batch.base_offset < offset:
+        raise StorageError(f"the tier ends at offset {offset}, which is inside a batch of {segment.label}")
+    return position
