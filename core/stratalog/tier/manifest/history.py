@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeAlias
 
 from stratalog.errors import ConfigError, TamperedManifestError
 from stratalog.model.names import manifest_key
-from stratalog.model.timestamps import unix_ms
+from stratalog.model.timestamps import from_unix_ms, unix_ms
 from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head
 
@@ -80,7 +80,9 @@ class History:
             )
         if head is None:
             oldest = self._finder.read(versions[0])
-            began = f", made at {_text(oldest.root.created_ms)}" if oldest is not None else ""
+            began = ""
+            if oldest is not None:
+                began = f", made at {from_unix_ms(oldest.root.created_ms).isoformat(timespec='milliseconds')}"
             raise ConfigError(
                 f"{self._finder.log} cannot be read as of {version_or_time}: its history has version {versions[0]}{began} to "
                 f"version {versions[-1]} (tier.history.ms)"
@@ -125,7 +127,3 @@ class History:
 
     def _versions(self) -> list[int]:
         return [version for version, _ in self._finder.roots_above(0)]
-
-
-def _text(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -24,7 +24,7 @@ from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.manifest.authenticity import EntryCheck
 from stratalog.tier.manifest.entry_tree import walk, walk_back
 from stratalog.tier.manifest.pages import Pages
-from stratalog.tier.manifest.root import PageRef, Root
+from stratalog.tier.manifest.root import PageRef, Root, segment_time_ms
 from stratalog.tier.read.chunk_reader import Successor, no_successor
 from stratalog.tier.read.fetcher import Fetcher
 
@@ -62,8 +62,7 @@ class StoredBounds:
     @property
     def age_from_ms(self) -> int:
         """Time from which retention counts the age: the largest timestamp; the time of the last write without one."""
-        info = self.entry.info
-        return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
+        return segment_time_ms(self.entry)
 
 
 class RemoteSegment(StoredBounds, KeepsReadPosition):
