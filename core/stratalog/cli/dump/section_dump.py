@@ -29,10 +29,7 @@ def dump_extras(context: Context, source: Source) -> None:
     segment = extras.identity
     identity_text = f"of the segment [{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
     context.title(source.label, f"extra indexes {identity_text}")
-    checked_sections = (
-        (section, extras.index(label, source.read) is not None) for label, section in extras.sections.items()
-    )
-    _dump_sections(context, source, "extra_index", "index", checked_sections)
+    _dump_sections(context, source, "extra_index", "index", extras.sections.values())
 
 
 def dump_digest(context: Context, source: Source) -> None:
@@ -48,8 +45,7 @@ def dump_digest(context: Context, source: Source) -> None:
     due = "" if digest.due_ms == NEVER_MS else f", due {moment(digest.due_ms)}"
     identity_text = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes{due}"
     context.title(source.label, f"digest of the segment {identity_text}")
-    checked_sections = ((section, _is_valid(source, section)) for section in digest.sections)
-    _dump_sections(context, source, "digest_section", "section", checked_sections)
+    _dump_sections(context, source, "digest_section", "section", digest.sections)
 
 
 def _is_valid(source: Source, section: FileSection) -> bool:
@@ -59,17 +55,12 @@ def _is_valid(source: Source, section: FileSection) -> bool:
     return crc == section.crc
 
 
-def _dump_sections(
-    context: Context,
-    source: Source,
-    kind: str,
-    column: str,
-    sections: Iterable[tuple[FileSection, bool]],
-) -> None:
-    """Show pairs of a section and True if its CRC is correct. Then raise the error of the first damaged section."""
+def _dump_sections(context: Context, source: Source, kind: str, column: str, sections: Iterable[FileSection]) -> None:
+    """Show sections, each with True if its CRC is correct. Then raise the error of the first damaged section."""
     first_error = None
     with context.sheet(source, kind, (column, "position", "size_bytes", "valid")) as sheet:
-        for section, is_valid in sections:
+        for section in sections:
+            is_valid = _is_valid(source, section)
             sheet.row((section.name, section.position, section.size_bytes, is_valid))
             if not is_valid and first_error is None:
                 first_error = CorruptIndexError(f"the CRC of {section.name} is wrong", source.label, section.position)

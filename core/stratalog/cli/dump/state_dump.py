@@ -9,14 +9,14 @@ from typing import Final
 
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.source import Source
+from stratalog.engine.open.directory_id import VERSIONS
 from stratalog.epochs.checkpoint import parse_epochs, parse_offsets
-from stratalog.errors import CorruptCheckpointError, InvalidTopicError
-from stratalog.model.names import TopicId
+from stratalog.errors import CorruptCheckpointError
+from stratalog.log.folder.directory_state import parse_topic_id
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot
 from stratalog.reading.topic_table import parse_topics
 
 _PROPERTY_COLUMNS: Final = ("key", "value")
-_META_VERSIONS: Final = frozenset({"0", "1"})
 _PAIR: Final = re.compile(r"(?P<key>(?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(?P<value>.*)\Z")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -81,17 +81,11 @@ def dump_partition_metadata(context: Context, source: Source) -> None:
         CorruptCheckpointError: the file is malformed. Its lines have been shown.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
-    text = context.content(source, "partition metadata").decode("utf-8", "replace")
-    pairs = [line.partition(":") for line in text.splitlines()]
+    data = context.content(source, "partition metadata")
+    pairs = (line.partition(":") for line in data.decode("utf-8", "replace").splitlines())
     with context.sheet(source, "property", _PROPERTY_COLUMNS) as sheet:
         sheet.rows((key, value.strip()) for key, _, value in pairs)
-    values = [value.strip() for _, _, value in pairs[:2]]
-    if len(values) < 2 or not values[0].isdigit():
-        raise CorruptCheckpointError("the file must have two lines, version and topic_id", source.label)
-    try:
-        TopicId(values[1])
-    except InvalidTopicError as error:
-        raise CorruptCheckpointError(error.reason, source.label, text.find("\n") + 1) from error
+    parse_topic_id(data, source.label)
 
 
 def dump_meta_properties(context: Context, source: Source) -> None:
@@ -114,7 +108,7 @@ def dump_meta_properties(context: Context, source: Source) -> None:
                 version = value if key == "version" else version
                 sheet.row((key, value))
             position += len(line)
-    if version not in _META_VERSIONS:
+    if version not in VERSIONS:
         raise CorruptCheckpointError(f"meta.properties has the unknown version {version!r}", source.label)
 
 

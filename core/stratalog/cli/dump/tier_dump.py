@@ -36,6 +36,10 @@ _PAGE_COLUMNS: Final = ("level", "base_offset", "end_offset", "segments", "size_
 _SEGMENT_COLUMNS: Final = (
     "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key"
 )  # fmt: skip
+_ROOT_FIELDS: Final = (
+    "version", "commit_id", "parent_sha256", "leader_epoch", "change", "reason", "log_start", "end_offset",
+    "high_watermark", "first_dirty_offset", "history_start", "created_ms", "start_offset", "segments", "size_bytes"
+)  # fmt: skip
 _CACHED_COLUMNS: Final = ("tier", "key", "item", "position", "size_bytes")
 _KEY_PARTS: Final = 4  # topic, partition, folder, name
 _CUT_CHARACTERS: Final = 255  # length of a folder name that continues in the next folder: see docs/formats/tier.md
@@ -232,21 +236,7 @@ def _root_item(root: Root) -> dict[str, object]:
         "topic": root.log.topic,
         "partition": root.log.partition,
         "topic_id": str(root.topic_id),
-        "version": root.version,
-        "commit_id": root.commit_id,
-        "parent_sha256": root.parent_sha256,
-        "leader_epoch": root.leader_epoch,
-        "change": root.change,
-        "reason": root.reason,
-        "log_start": root.log_start,
-        "end_offset": root.end_offset,
-        "high_watermark": root.high_watermark,
-        "first_dirty_offset": root.first_dirty_offset,
-        "history_start": root.history_start,
-        "created_ms": root.created_ms,
-        "start_offset": root.start_offset,
-        "segments": root.segments,
-        "size_bytes": root.size_bytes,
+        **{name: getattr(root, name) for name in _ROOT_FIELDS},
         "leader_epochs": [list(entry) for entry in root.leader_epochs],
         "pages": len(root.pages),
         "entries": len(root.entries),
