@@ -12,7 +12,7 @@ from typing import Final
 from stratalog.client.committed_offsets import CommittedOffset, CommittedOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.sequences import ProducerId
-from stratalog.client.statetopic import PARTITIONS, Compact, create_state_topic
+from stratalog.client.statetopic import PARTITIONS, Compact
 from stratalog.env.clock import Clock
 from stratalog.errors import (
     ConfigError,
@@ -21,7 +21,6 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.model.messages.offsets_topic import (
-    OFFSETS_TOPIC,
     CommitKey,
     GroupMetadata,
     OffsetCommit,
@@ -237,11 +236,7 @@ class GroupOffsets(CommittedOffsets):
 
         Raises the errors of ``Engine.create_topic``.
         """
-        while True:
-            with self._lock:  # not held while the topic is created: the engine's lock must be taken first
-                if self._topic.exists():
-                    return self._topic.name(self._topic.partition_number(group))
-            create_state_topic(self._logs, OFFSETS_TOPIC, self._partitions)
+        return self._topic.created_partition(group, self._lock, self._logs, self._partitions)
 
     def _check_exists(self, name: TopicPartition) -> None:
         """Raise UnknownTopicError if the log does not exist. Do nothing if the log exists but cannot be opened."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,15 +44,6 @@ CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 
 
 Compact = Callable[[TopicPartition], object]
-
-
-def create_state_topic(logs: Logs, topic: str, partitions: int) -> None:
-    """Create a state topic if it does not exist. Raises the errors of ``Engine.create_topic``.
-
-    The function takes the engine's lock. Therefore the caller must not hold the lock of a ``StateTopic``'s owner.
-    """
-    with contextlib.suppress(TopicExistsError):
-        logs.create_topic(topic, partitions=partitions, config=CONFIG)
 
 
 @dataclass(slots=True)
@@ -135,6 +127,19 @@ class StateTopic(ABC):
     def partition_number(self, name: str) -> int:
         """Return the number of the partition for a group or a transactional id. Call ``exists`` before."""
         return partition_of_name(name, self._partition_count)
+
+    def created_partition(self, name: str, lock: threading.Lock, logs: Logs, partitions: int) -> TopicPartition:
+        """Return the partition for a group or a transactional id. Create the topic with ``partitions`` if necessary.
+
+        ``lock`` is the lock of this object's owner. The caller must not hold the lock, because a creation takes the
+        lock of the engine. Raises the errors of ``Engine.create_topic``.
+        """
+        while True:
+            with lock:
+                if self.exists():
+                    return self.name(self.partition_number(name))
+            with contextlib.suppress(TopicExistsError):
+                logs.create_topic(self._topic, partitions=partitions, config=CONFIG)
 
     def name(self, partition: int) -> TopicPartition:
         """Return the topic and the number of a partition as a ``TopicPartition``."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from stratalog.client.log_access import Logs
-from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic, create_state_topic
+from stratalog.client.statetopic import PARTITIONS, Compact, StateTopic
 from stratalog.client.transactions.transaction_states import EPOCH_RAISING, TransactionalProducer
 from stratalog.log.log import Log
 from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
@@ -92,12 +92,8 @@ class TransactionLog:
 
     def log_of(self, transactional_id: str) -> Log:
         """Return the log that stores a producer's state; create the topic if the topic does not exist."""
-        while True:
-            with self._lock:
-                if self._topic.exists():
-                    return self._logs.log(TRANSACTIONS_TOPIC, self._topic.partition_number(transactional_id))
-            # not under _lock: the engine's lock must be taken first
-            create_state_topic(self._logs, TRANSACTIONS_TOPIC, self._partitions)
+        name = self._topic.created_partition(transactional_id, self._lock, self._logs, self._partitions)
+        return self._logs.log(*name)
 
     def _append(self, transactional_id: str, now_ms: int, value: bytes | None, durability: str | None) -> None:
         record = Record(timestamp_ms=now_ms, key=transaction_key(transactional_id), value=value)
