@@ -39,10 +39,15 @@ def test_a_topic_that_names_the_codec_is_read_where_the_plugin_is(tmp_path: Path
         engine.create_topic("t", config={"compression.type": "xz"})
         log = engine.log("t", 0)
         log.append(records)
-        assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size < 500
+        last_position = (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
+        assert last_position < 500
         assert [record.value for record in log.records()] == [record.value for record in records]
-    with open_reader(tmp_path) as reader, pytest.raises(UnsupportedCompressionError, match="codec"):
-        list(reader.log("t", 0).records())
+        log.append([records[0]])
+    with open_reader(tmp_path) as reader, pytest.raises(UnsupportedCompressionError) as refused:
+        list(reader.log("t", 0).records(50))
+    assert refused.value.file == str(tmp_path / "t-0" / f"{0:020d}.log")
+    assert refused.value.position == last_position
+    assert f"file={refused.value.file} position={last_position}: install the plugin" in str(refused.value)
 
 
 def test_its_structure_is_right() -> None:

@@ -101,7 +101,7 @@ def judged(
     except (CorruptBatchError, DecompressedSizeError) as refused:
         error = (type(refused).__name__, refused.position)
     except UnsupportedCompressionError as refused:
-        error = (type(refused).__name__, refused.reason)
+        error = (type(refused).__name__, refused.reason, refused.position)
     return (*scan_verdict, chunks, error)
 
 

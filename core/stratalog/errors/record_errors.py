@@ -137,9 +137,21 @@ class TransactionAbortedError(RecordError):
 
 
 class UnsupportedCompressionError(RecordError):
-    """A codec is not installed, or the record format does not support it. Choose another ``compression.type``."""
+    """A codec is not installed, or the record format does not support it. Choose another ``compression.type``.
+
+    If a stored or appended batch needs the codec, ``position`` is the position of the batch in ``file``, and -1
+    otherwise. For an appended batch, ``file`` is "".
+    """
 
     kafka_code = 76
+
+    def __init__(self, reason: str, file: str = "", position: int = -1) -> None:
+        super().__init__(reason, file, position)
+        self.file, self.position = file, position
+
+    def _where(self) -> str:
+        file = f" file={self.file}" if self.file else ""
+        return file if self.position < 0 else f"{file} position={self.position}"
 
 
 class OffsetsOutOfOrderError(RecordError):

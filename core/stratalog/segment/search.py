@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from stratalog.errors import CorruptBatchError, CorruptIndexError
+from stratalog.errors import CorruptBatchError, CorruptIndexError, StorageError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, RecordBatch
 from stratalog.model.offsets import OffsetPosition
 from stratalog.model.records import Fields, RecordColumns
@@ -226,8 +226,8 @@ def decode(
 ) -> Iterator[RecordColumns]:
     """Yield the records of ``table``, which has batches of ``chunk``, as columns of ``fields``.
 
-    Raises the same errors as ``RecordFormat.decode``. A CorruptBatchError has the segment's file and the position in
-    it.
+    Raises the same errors as ``RecordFormat.decode``. A CorruptBatchError or UnsupportedCompressionError has the
+    segment's file and the position in it.
     """
     if not len(table):
         return
@@ -238,7 +238,7 @@ def decode(
         yield from record_format.decode(
             chunk.data, table, fields=fields, limit_bytes=components.limits.decompressed_bytes
         )
-    except CorruptBatchError as error:
+    except (CorruptBatchError, UnsupportedCompressionError) as error:
         raise _locate_error(error, chunk, segment) from error
 
 
@@ -264,10 +264,17 @@ def decode_arrow(
         yield from record_format.decode_arrow(
             chunk.data, table, partition=partition, limit_bytes=limit_bytes, columns=columns
         )
-    except CorruptBatchError as error:
+    except (CorruptBatchError, UnsupportedCompressionError) as error:
         raise _locate_error(error, chunk, segment) from error
 
 
-def _locate_error(error: CorruptBatchError, chunk: Chunk, segment: ReadableSegment) -> CorruptBatchError:
+def _locate_error(
+    error: CorruptBatchError | UnsupportedCompressionError, chunk: Chunk, segment: ReadableSegment
+) -> StorageError:
     """Return an error of a format with the segment's file and the position in it."""
-    return CorruptBatchError(error.reason, segment.label, chunk.position + error.position)
+    position = chunk.position + max(error.position, 0)
+    if isinstance(error, CorruptBatchError):
+        return CorruptBatchError(error.reason, segment.label, position)
+    return UnsupportedCompressionError(error.reason, segment.label, position).advised(
+        "install the plugin that has this codec; stratalog plugins shows the installed plugins and their errors"
+    )

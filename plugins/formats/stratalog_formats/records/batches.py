@@ -319,13 +319,12 @@ def decompress_records(codecs: CodecTable, batch: RecordBatch, compressed: memor
     Raises:
         CorruptBatchError: the codec refuses the bytes. The error contains the position of the batch.
         DecompressedSizeError: the records exceed ``limit_bytes``. The error contains no position.
-        UnsupportedCompressionError: no codec has the batch's codec id. The error text contains the position of the
-            batch.
+        UnsupportedCompressionError: no codec has the batch's codec id. The error contains the position of the batch.
     """
     try:
         codec = codecs.by_id(batch.attributes & CODEC_MASK)
     except UnsupportedCompressionError as error:
-        raise UnsupportedCompressionError(f"{error.reason} position={batch.position}") from error
+        raise UnsupportedCompressionError(error.reason, "", batch.position) from error
     try:
         return codec.decompress(compressed, limit_bytes=limit_bytes, magic=batch.magic)
     except CorruptBatchError as error:
