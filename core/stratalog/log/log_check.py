@@ -142,7 +142,6 @@ class _SegmentsCheck:
         self._bad_records = list[Finding]()
         first = segments[0].base_offset if segments else 0
         self._state = newest_snapshot(files, snapshot_offsets(file_names(files)), first) or ProducerState()
-        self._replay_start = 0 if self._state.end_offset == first else first
 
     def run(self) -> None:
         report, components = self._report, self._components
@@ -173,7 +172,6 @@ class _SegmentsCheck:
             indexes={} if is_piece else read_stored_indexes(segment, self._components),
             records=report.records is not None,
             replay=self._replay,
-            replay_start=self._replay_start,
             is_last=is_last,
             on_bytes=self._on_bytes,
         )

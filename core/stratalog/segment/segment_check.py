@@ -98,7 +98,6 @@ def check_segment(
     indexes: Mapping[IndexRole, StoredIndex] = _NO_INDEXES,
     records: bool = False,
     replay: Replay | None = None,
-    replay_start: int = 0,
     is_last: bool = False,
     on_bytes: OnBytes = uncounted,
 ) -> SegmentReport:
@@ -113,12 +112,11 @@ def check_segment(
         records: True to decompress and decode every record.
         replay: receives the good batches, as in recovery, and returns the entries that the transaction index must have.
             None if the state of the producers is unknown; then no transaction counts as missing in the index.
-        replay_start: offset below which ``replay`` knows nothing of the producers. A transaction may begin below it.
         is_last: True for the log's last segment, where damage without a good batch after it is a torn write.
         on_bytes: called with the number of bytes that were checked since the last call.
     """
     report = SegmentReport(segment.base_offset)
-    checks = [_CHECKS[role](segment, components, index, replay_start) for role, index in indexes.items()]
+    checks = [_CHECKS[role](segment, components, stored_index) for role, stored_index in indexes.items()]
     chunks = walk(segment, 0, components, offset_limit=None if is_last else segment.end_offset)
     while True:
         try:
@@ -237,10 +235,8 @@ class _IndexCheck(ABC):
 
     role: IndexRole
 
-    def __init__(
-        self, segment: ReadableSegment, components: Components, stored_index: StoredIndex, replay_start: int
-    ) -> None:
-        self.components, self.base_offset, self.replay_start = components, segment.base_offset, replay_start
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
+        self.components, self.base_offset = components, segment.base_offset
         self.stored_index, self.problem = stored_index, stored_index.problem
         self.entry_bytes = components.indexes[self.role].entry_bytes
         self.next = 0
@@ -273,10 +269,8 @@ class _OffsetCheck(_IndexCheck):
 
     role = IndexRole.OFFSET
 
-    def __init__(
-        self, segment: ReadableSegment, components: Components, stored_index: StoredIndex, replay_start: int
-    ) -> None:
-        super().__init__(segment, components, stored_index, replay_start)
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
+        super().__init__(segment, components, stored_index)
         self._last_offset = segment.base_offset - 1
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -305,10 +299,8 @@ class _TimeCheck(_IndexCheck):
 
     role = IndexRole.TIME
 
-    def __init__(
-        self, segment: ReadableSegment, components: Components, stored_index: StoredIndex, replay_start: int
-    ) -> None:
-        super().__init__(segment, components, stored_index, replay_start)
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
+        super().__init__(segment, components, stored_index)
         self._top = NO_TIMESTAMP
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -350,10 +342,8 @@ class _TransactionCheck(_IndexCheck):
 
     role = IndexRole.TRANSACTION
 
-    def __init__(
-        self, segment: ReadableSegment, components: Components, stored_index: StoredIndex, replay_start: int
-    ) -> None:
-        super().__init__(segment, components, stored_index, replay_start)
+    def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
+        super().__init__(segment, components, stored_index)
         self._markers: dict[int, int] = {}  # producer ids, by offset
         self._expected_entries: list[AbortedTransaction] = []
 
@@ -384,8 +374,8 @@ class _TransactionCheck(_IndexCheck):
         except CorruptIndexError as error:
             self.report_problem(error.reason)
         for entry in self._expected_entries:
-            first_offset = first_offsets.get((entry.producer_id, entry.last_offset), entry.last_offset)
-            if first_offset != entry.first_offset and first_offset >= self.replay_start:
+            # The entry can have a lower offset: deletion and compaction remove the first batches of a transaction.
+            if first_offsets.get((entry.producer_id, entry.last_offset), entry.last_offset) > entry.first_offset:
                 self.report_problem(
                     f"the transaction that producer {entry.producer_id} aborted at {entry.last_offset} is missing"
                 )

@@ -10,6 +10,7 @@ from stratalog.env import PosixVfs
 from stratalog.env.vfs import FileStat
 from stratalog.log.log_check import CheckpointOffset, check_log
 from stratalog.log.log_repair import is_repairable, repair_log
+from stratalog.model.messages.control import ControlType
 from stratalog.registry.guard import Guard
 from stratalog.registry.guarded_parts import guarded_part
 from stratalog.segment.finding import FindingKind
@@ -70,24 +71,24 @@ def test_the_producers_are_known_although_all_snapshots_were_damaged(bed: LogBed
     assert bed.open().producers() == producers
 
 
-def test_a_transaction_may_begin_below_the_first_segment(bed: LogBed) -> None:
-    """When Kafka loads a log, it deletes the snapshot at the log start, and keeps the index of aborted transactions."""
-    log = bed.open()
-    for sequence in range(2):
-        log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, sequence), transactional=True))
-        if not sequence:
-            log.roll()
-    log.end_transaction(7, 0, commit=False, coordinator_epoch=0)
+@pytest.mark.parametrize(("first_offset", "is_sound"), [(0, True), (3, True), (4, False)])
+def test_an_aborted_transaction_can_begin_below_its_first_batch(
+    bed: LogBed, first_offset: int, *, is_sound: bool
+) -> None:
+    """Compaction and deletion remove batches, and keep the offsets in the index of aborted transactions."""
+    transaction = [
+        bed.batch(3, records(2), producer=(7, 0, 3), transactional=True),
+        bed.marker(5, 7, ControlType.ABORT),
+    ]
+    bed.write_segment(0, transaction)
+    bed.open(clean=False)
     bed.close()
-    for name in bed.names():
-        if name.startswith(bed.path(0).stem) or name == bed.path(1, ".snapshot").name:
-            (bed.folder / name).unlink()
-    assert check_log(bed.files(), bed.components).findings == []
-    index = bed.path(1, ".txnindex")
-    entry = index.read_bytes()
-    index.write_bytes(entry[:10] + (2).to_bytes(8, "big") + entry[18:])  # the first offset of the transaction
-    (finding,) = check_log(bed.files(), bed.components).findings
-    assert "the transaction that producer 7 aborted at 2 is missing" in finding.text
+    index = bed.path(0, ".txnindex")
+    entry = bytearray(index.read_bytes())
+    entry[10:18] = first_offset.to_bytes(8, "big")
+    index.write_bytes(entry)
+    texts = [finding.text for finding in check_log(bed.files(), bed.components).findings]
+    assert texts == ([] if is_sound else ["the transaction that producer 7 aborted at 5 is missing"])
 
 
 def test_a_check_lists_the_files_equally_often_for_any_number_of_segments(
