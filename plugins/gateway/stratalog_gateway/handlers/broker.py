@@ -56,7 +56,6 @@ def describe_log_dirs(request: Request) -> Any:
         results.append(
             make.part(
                 "DescribeLogDirsResult",
-                error_code=Code.NONE,
                 log_dir=path,
                 topics=tuple(
                     make.part("DescribeLogDirsTopic", name=topic, partitions=tuple(partitions))
@@ -66,7 +65,7 @@ def describe_log_dirs(request: Request) -> Any:
                 usable_bytes=free,
             )
         )
-    return make(error_code=Code.NONE, results=tuple(results))
+    return make(results=tuple(results))
 
 
 def _local_bytes(node: Node, name: TopicPartition) -> int:
@@ -88,9 +87,8 @@ def elect_leaders(request: Request) -> Any:
     if getattr(body, "election_type", 0) not in {0, _UNCLEAN}:
         raise RefusedError(Code.INVALID_REQUEST)
     if body.topic_partitions is None:  # Kafka's response then only contains partitions with an election
-        return make(error_code=Code.NONE, replica_election_results=())
+        return make(replica_election_results=())
     return make(
-        error_code=Code.NONE,
         replica_election_results=tuple(
             make.part(
                 "ReplicaElectionResult",
@@ -130,7 +128,7 @@ def describe_quorum(request: Request) -> Any:
         host, port = endpoint.address
         listener = make.part("Listener", name=endpoint.name, host=host, port=port)
         nodes = (make.part("Node", node_id=settings.node_id, listeners=(listener,)),)
-    return make(error_code=Code.NONE, error_message=None, topics=topics, nodes=nodes)
+    return make(topics=topics, nodes=nodes)
 
 
 def _quorum(request: Request, topic: str, partition: int) -> Any:
@@ -145,7 +143,6 @@ def _quorum(request: Request, topic: str, partition: int) -> Any:
         "PartitionData",
         partition_index=partition,
         error_code=Code.NONE if is_metadata_log else Code.UNKNOWN_TOPIC_OR_PARTITION,
-        error_message=None,
         leader_id=node_id if is_metadata_log else -1,
         leader_epoch=1 if is_metadata_log else -1,
         high_watermark=changes if is_metadata_log else -1,

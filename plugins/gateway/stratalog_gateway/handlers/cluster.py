@@ -31,8 +31,6 @@ def describe_cluster(request: Request) -> Any:
         "DescribeClusterBroker", broker_id=node.settings.node_id, host=host, port=port, rack=None, is_fenced=False
     )
     return make(
-        error_code=Code.NONE,
-        error_message=None,
         endpoint_type=_BROKERS,
         cluster_id=node.settings.cluster_id,
         controller_id=node.settings.node_id,

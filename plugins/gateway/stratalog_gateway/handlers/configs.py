@@ -110,7 +110,7 @@ def list_config_resources(request: Request) -> Any:
     names = [(_TOPIC, name) for name in sorted(request.node.topics())] if _TOPIC in types else []
     names += [(_BROKER, str(request.node.settings.node_id))] if _BROKER in types else []
     resources = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)
-    return make(error_code=Code.NONE, config_resources=resources)
+    return make(config_resources=resources)
 
 
 def _describe(request: Request, resource: Any) -> tuple[Any, ...]:

@@ -31,8 +31,6 @@ def consumer_group_heartbeat(request: Request) -> Any:
         )
         assignment = make.part("Assignment", topic_partitions=topics)
     return make(
-        error_code=Code.NONE,
-        error_message=None,
         member_id=progress.member_id,
         member_epoch=progress.epoch,
         heartbeat_interval=dt.timedelta(milliseconds=request.node.settings.consumer_heartbeat_ms),
@@ -88,8 +86,6 @@ def _describe(request: Request, name: str) -> Any:
                 require(client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
             return make.part(
                 "DescribedGroup",
-                error_code=Code.NONE,
-                error_message=None,
                 group_id=name,
                 group_state=group.state,
                 group_epoch=group.epoch,

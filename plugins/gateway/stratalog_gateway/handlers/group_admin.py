@@ -41,7 +41,7 @@ def list_groups(request: Request) -> Any:
                 group_type=kind,
             )
         )
-    return make(error_code=Code.NONE, groups=tuple(descriptions))
+    return make(groups=tuple(descriptions))
 
 
 def describe_groups(request: Request) -> Any:

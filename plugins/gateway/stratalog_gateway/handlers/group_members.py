@@ -68,7 +68,6 @@ def sync_group(request: Request) -> Any:
         request.field("protocol_type", None), request.field("protocol_name", None),
     )  # fmt: skip
     return request.make(
-        error_code=Code.NONE,
         protocol_type=result.protocol_type,
         protocol_name=result.protocol,
         assignment=result.assignment,
@@ -80,7 +79,7 @@ def heartbeat(request: Request) -> Any:
     require_group(request)
     body, instance_id = request.body, request.field("group_instance_id", None)
     request.groups.classic.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
-    return request.make(error_code=Code.NONE)
+    return request.make()
 
 
 def leave_group(request: Request) -> Any:
@@ -89,7 +88,7 @@ def leave_group(request: Request) -> Any:
     body, make = request.body, request.make
     if request.header.version < _MANY_MEMBERS:
         request.groups.classic.leave(body.group_id, body.member_id, None)
-        return make(error_code=Code.NONE)
+        return make()
     members = []
     for member in body.members:
         code: int = Code.NONE
@@ -105,4 +104,4 @@ def leave_group(request: Request) -> Any:
                 error_code=code,
             )
         )
-    return make(error_code=Code.NONE, members=tuple(members))
+    return make(members=tuple(members))

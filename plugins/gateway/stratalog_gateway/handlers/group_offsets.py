@@ -299,7 +299,7 @@ def _delete(request: Request, group: Group | None) -> Any:
             for partition in topic.partitions
         )
         topics.append(make.part("OffsetDeleteResponseTopic", name=topic.name, partitions=partitions))
-    return make(error_code=Code.NONE, topics=tuple(topics))
+    return make(topics=tuple(topics))
 
 
 def _subscribed_topics(group: Group, requested: Iterable[str]) -> set[str]:

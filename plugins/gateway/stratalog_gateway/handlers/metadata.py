@@ -41,7 +41,6 @@ def metadata(request: Request) -> Any:
     host, port = request.client.endpoint.address
     broker = make.part("MetadataResponseBroker", node_id=settings.node_id, host=host, port=port, rack=None)
     return make(
-        error_code=Code.NONE,
         brokers=(broker,),
         cluster_id=settings.cluster_id,
         controller_id=settings.node_id,
@@ -142,7 +141,6 @@ def _describe_topic(request: Request, name: str, info: TopicInfo | None, error: 
 def _topic(request: Request, info: TopicInfo) -> Any:
     return request.make.part(
         "MetadataResponseTopic",
-        error_code=Code.NONE,
         name=info.name,
         topic_id=None if info.topic_id is None else info.topic_id.as_uuid,
         is_internal=info.name in INTERNAL_TOPICS,

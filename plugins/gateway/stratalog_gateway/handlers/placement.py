@@ -75,7 +75,7 @@ def alter_partition_reassignments(request: Request) -> Any:
                 )
             )
         responses.append(make.part("ReassignableTopicResponse", name=topic.name, partitions=tuple(partitions)))
-    return make(error_code=Code.NONE, error_message=None, responses=tuple(responses))
+    return make(responses=tuple(responses))
 
 
 def _check_reassignment(
@@ -97,4 +97,4 @@ def _check_reassignment(
 def list_partition_reassignments(request: Request) -> Any:
     """Return a response without reassignments, because no reassignment is ever in progress."""
     require(request.client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    return request.make(error_code=Code.NONE, error_message=None, topics=())
+    return request.make(topics=())

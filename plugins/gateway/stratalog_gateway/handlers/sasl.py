@@ -142,7 +142,7 @@ class SaslRequests:
             self._state = _State.WRONG_MECHANISM
         else:
             self._name, self._mechanism, self._state = name, self._mechanisms[name](), _State.AUTHENTICATE
-        return Response([encode(header, make(error_code=Code.NONE, mechanisms=mechanisms))])
+        return Response([encode(header, make(mechanisms=mechanisms))])
 
     def _token(self, frame: memoryview) -> Response:
         if not self._has_headers:
@@ -171,7 +171,7 @@ class SaslRequests:
             )  # fmt: skip
             return self._end_after_failure(Response([encode(header, message)]), str(error))
         lifetime = dt.timedelta(milliseconds=self._complete())
-        message = make(error_code=Code.NONE, error_message=None, auth_bytes=answer, session_lifetime=lifetime)
+        message = make(auth_bytes=answer, session_lifetime=lifetime)
         return Response([encode(header, message)])
 
     def _evaluate(self, token: bytes) -> bytes:

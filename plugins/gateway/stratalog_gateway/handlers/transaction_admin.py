@@ -52,7 +52,7 @@ def list_transactions(request: Request) -> Any:
                 transaction_state=name,
             )
         )
-    return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(listed))
+    return make(unknown_state_filters=unknown, transaction_states=tuple(listed))
 
 
 def describe_transactions(request: Request) -> Any:
@@ -84,7 +84,6 @@ def _describe(request: Request, transactional_id: str) -> Any:
         )
     return make.part(
         "TransactionState",
-        error_code=Code.NONE,
         transactional_id=transactional_id,
         transaction_state=_STATES.get(state.status, str(state.status)),
         transaction_timeout=dt.timedelta(milliseconds=state.timeout_ms),

@@ -74,7 +74,7 @@ def add_partitions_to_txn(request: Request) -> Any:
                     topic_results=_topic_results(request, transaction.topics, errors),
                 )
             )
-        return make(error_code=Code.NONE, results_by_transaction=tuple(results))
+        return make(results_by_transaction=tuple(results))
     producer = ProducerId(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
     topics = body.v3_and_below_topics
     errors = _add_partitions(request, body.v3_and_below_transactional_id, producer, topics)

@@ -22,6 +22,7 @@ API_VERSIONS: Final = 18
 _HEADER: Final = struct.Struct(">hhih")
 _ERRORS: Final = {int(code): code for code in ErrorCode}
 _ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
+_NO_ERROR: Final[Mapping[str, object]] = {"error_code": 0, "error_message": None}
 _NO_DELAY: Final = dt.timedelta()
 _EMPTY: Final[Mapping[str, object]] = {  # empty values for fields without a default, by the type of the field
     "bool": False, "bytes": b"", "int16": 0, "int32": 0, "int64": 0, "string": "", "timedelta_i32": _NO_DELAY,
@@ -80,7 +81,7 @@ class Maker:
     """Builder of the kio messages of one response.
 
     kio has a class for each version of a message. A ``Maker`` omits the fields that the version of the request lacks.
-    Callers pass error codes as numbers.
+    Callers pass error codes as numbers. Without an error code, a message has no error.
     """
 
     def __init__(self, header: Header) -> None:
@@ -135,7 +136,7 @@ def to_ms(delta: dt.timedelta) -> int:
 
 def _make_message(kind: Any, values: dict[str, object]) -> Any:
     names = _fields(kind)
-    fields = {name: value for name, value in values.items() if name in names}
+    fields = {name: value for name, value in {**_NO_ERROR, **values}.items() if name in names}
     for name in _ERROR_FIELDS & fields.keys():
         code = fields[name]
         assert isinstance(code, int)

@@ -54,7 +54,7 @@ def describe_acls(request: Request) -> Any:
                 acls=descriptions,
             )
         )
-    return make(error_code=Code.NONE, error_message=None, resources=tuple(resources))
+    return make(resources=tuple(resources))
 
 
 def create_acls(request: Request) -> Any:
@@ -95,8 +95,6 @@ def _delete(request: Request, acl_filter: Any) -> Any:
     matching_acls = tuple(
         make.part(
             "DeleteAclsMatchingAcl",
-            error_code=Code.NONE,
-            error_message=None,
             resource_type=int(acl.kind),
             resource_name=acl.name,
             pattern_type=int(acl.pattern),

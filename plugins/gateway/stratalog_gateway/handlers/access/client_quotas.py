@@ -32,7 +32,7 @@ def describe_client_quotas(request: Request) -> Any:
         make.part("EntryData", entity=_parts(make, entity), values=tuple(values))
         for entity, values in values_by_entity.items()
     )
-    return make(error_code=Code.NONE, error_message=None, entries=entries)
+    return make(entries=entries)
 
 
 def alter_client_quotas(request: Request) -> Any:

@@ -58,7 +58,7 @@ def describe_user_scram_credentials(request: Request) -> Any:
                 credential_infos=infos,
             )
         )
-    return make(error_code=Code.NONE, error_message=None, results=tuple(results))
+    return make(results=tuple(results))
 
 
 def alter_user_scram_credentials(request: Request) -> Any:
