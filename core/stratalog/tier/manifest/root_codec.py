@@ -7,7 +7,7 @@ hash of all other fields, because the latest root has no next root whose parent 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from stratalog.config.keys import INT_MAX
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
@@ -28,11 +28,14 @@ _SEAL: Final = b'{"body_sha256":"'  # the first field, because canonical bytes h
 _SEAL_END: Final = b'",'
 _HASH_DIGITS: Final = 64
 _READABLE_VERSIONS: Final = (UNSEALED_VERSION, FORMAT_VERSION, AUTHENTICATED_VERSION)
+_INTEGERS: Final = (
+    "version", "leader_epoch", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
+    "size_bytes", "created_ms",
+)  # fmt: skip
+_TEXTS: Final = ("commit_id", "parent_sha256", "change", "reason")
 _FIELDS: Final = frozenset({
-    "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
-    "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
-    "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms", "topic_note",
-    "marks", "history_start", "mac",
+    "format", "format_version", "topic", "partition", "topic_id", *_INTEGERS, *_TEXTS, "leader_epochs", "pages",
+    "entries", "recent_commits", "topic_note", "marks", "history_start", "mac",
 })  # fmt: skip
 
 
@@ -54,23 +57,11 @@ def _body(root: Root) -> bytes:
             "topic": root.log.topic,
             "partition": root.log.partition,
             "topic_id": root.topic_id.text,
-            "version": root.version,
-            "commit_id": root.commit_id,
-            "parent_sha256": root.parent_sha256,
-            "leader_epoch": root.leader_epoch,
-            "change": root.change,
-            "reason": root.reason,
-            "log_start": root.log_start,
-            "high_watermark": root.high_watermark,
-            "first_dirty_offset": root.first_dirty_offset,
-            "start_offset": root.start_offset,
-            "segments": root.segments,
-            "size_bytes": root.size_bytes,
+            **{name: getattr(root, name) for name in (*_INTEGERS, *_TEXTS)},
             "leader_epochs": [list(entry) for entry in root.leader_epochs],
             "pages": [ref_to_json(ref) for ref in root.pages],
             "entries": [entry_to_json(entry) for entry in root.entries],
             "recent_commits": list(root.recent_commits),
-            "created_ms": root.created_ms,
             **(
                 {}
                 if root.topic is None
@@ -162,30 +153,20 @@ def _root_from(fields: JsonFields) -> Root:
     fields.check_names(_FIELDS)
     log = TopicPartition(fields.text("topic"), fields.integer("partition"))
     topic_id = TopicId(fields.text("topic_id"))
+    values: dict[str, Any] = {name: fields.integer(name) for name in _INTEGERS}  # Any: fields of two types
+    values |= {name: fields.text(name) for name in _TEXTS}
     return Root(
         log=log,
         topic_id=topic_id,
-        version=fields.integer("version"),
-        commit_id=fields.text("commit_id"),
-        parent_sha256=fields.text("parent_sha256"),
-        leader_epoch=fields.integer("leader_epoch"),
-        change=fields.text("change"),
-        reason=fields.text("reason"),
-        log_start=fields.integer("log_start"),
-        high_watermark=fields.integer("high_watermark"),
-        first_dirty_offset=fields.integer("first_dirty_offset"),
-        start_offset=fields.integer("start_offset"),
-        segments=fields.integer("segments"),
-        size_bytes=fields.integer("size_bytes"),
         leader_epochs=tuple(_epoch(item) for item in fields.items("leader_epochs")),
         pages=tuple(ref_from_json(row) for row in fields.items("pages")),
         entries=tuple(entry_from_json(entry, log, topic_id) for entry in fields.items("entries")),
         recent_commits=tuple(exactly(str, item, "recent_commits") for item in fields.items("recent_commits")),
-        created_ms=fields.integer("created_ms"),
         topic=_note_from(fields.get("topic_note")),
         marks=tuple(_mark(item) for item in exactly(list, fields.get("marks") or [], "marks")),
         history_start=exactly(int, fields.get("history_start") or 0, "history_start"),
         mac=_mac(fields.get("mac")),
+        **values,
     )
 
 
