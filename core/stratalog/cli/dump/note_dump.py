@@ -12,7 +12,7 @@ from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.sheet import properties
 from stratalog.cli.dump.source import Source
 from stratalog.errors import CorruptCheckpointError
-from stratalog.log.folder.tier_note import FORMAT_VERSION, parse_note
+from stratalog.log.folder.tier_note import parse_note
 from stratalog.log.folder.write_rounds import parse_marks
 
 _MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offset")
@@ -30,17 +30,8 @@ def dump_tier_note(context: Context, source: Source) -> None:
     if "tier" in content:
         fields = {"version": content.get("version"), "tier": content["tier"]}
     else:
-        note = parse_note(data, source.label)
-        fields = {
-            "version": FORMAT_VERSION,
-            "manifest_version": note.version,
-            "log_start": note.log_start,
-            "end_offset": note.end_offset,
-            "segments": note.segments,
-            "high_watermark": note.high_watermark,
-            "first_dirty_offset": note.first_dirty_offset,
-            "leader_epochs": [list(entry) for entry in note.leader_epochs],
-        }
+        parse_note(data, source.label)  # checks the content
+        fields = {name: value for name, value in content.items() if name not in {"identity", "crc32"}}
     context.properties(source, "tier_note", fields)
 
 

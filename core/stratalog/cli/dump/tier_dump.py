@@ -54,22 +54,8 @@ def dump_object(context: Context, source: Source) -> None:
         CorruptObjectError: the object has no valid footer of an installed layout.
     """
     layout, segment = _discover(context, source)
-    info = segment.info
-    values = {
-        "topic": info.log.topic,
-        "partition": info.log.partition,
-        "topic_id": str(info.topic_id),
-        "base_offset": info.base_offset,
-        "end_offset": info.end_offset,
-        "size_bytes": info.size_bytes,
-        "max_timestamp_ms": info.max_timestamp_ms,
-        "modified_ms": info.modified_ms,
-        "leader_epochs": [list(entry) for entry in info.leader_epochs],
-        "layout": segment.layout,
-        "sha256": segment.sha256,
-        "requires": list(segment.requires),
-        "key": segment.slices[FileKind.LOG].key,
-    }
+    values = {name: value for name, value in segment.to_json().items() if name not in {"slices", "extra"}}
+    values["key"] = segment.slices[FileKind.LOG].key
     context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {segment.layout}")
     context.properties(source, "tier_object", values, moments=("max_timestamp_ms", "modified_ms"))
     _ObjectDump(context, source, layout, segment).run()
