@@ -21,6 +21,10 @@ from stratalog_spark.tasks.run_tasks import SparkJobError, TaskProgress, run_tas
 _SECRET: Final = bytes(16)  # not a secret: colliding keys could only falsify the count
 _FIRST: Final = 0
 _LAST: Final = 1 << 62
+_COLUMNS: Final = (
+    "records", "log_bytes", "key_bytes", "value_bytes", "keys", "without_key", "tombstones", "first_offset",
+    "last_offset"
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -102,15 +106,7 @@ class PartitionStats:
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,
-            "records": self.records,
-            "log_bytes": self.log_bytes,
-            "key_bytes": self.key_bytes,
-            "value_bytes": self.value_bytes,
-            "keys": self.keys,
-            "without_key": self.without_key,
-            "tombstones": self.tombstones,
-            "first_offset": self.first_offset,
-            "last_offset": self.last_offset,
+            **{name: getattr(self, name) for name in _COLUMNS},
             "first_time": time_text(self.first_ms),
             "last_time": time_text(self.last_ms),
             "damaged": self.damaged,
