@@ -39,7 +39,7 @@ from stratalog.tier.store.request_metrics import StoreMetrics
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_log_reader import TierComponents
-from stratalog.tier.upkeep.manifest_rebuild import Rebuilder, RebuildProgress, RebuildReport
+from stratalog.tier.upkeep.manifest_rebuild import Rebuilder, RebuildReport
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -224,9 +224,7 @@ class Tier(CheckedArguments, Closeable):
         # The high watermark of a repaired manifest may be above its end offset, too, but this manifest lacks no segment.
         return root.is_half_rebuilt and self._has_segments(root.prefix, root.end_offset)
 
-    def rebuild(
-        self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
-    ) -> RebuildReport:
+    def rebuild(self, name: TierLogName, *, dry_run: bool = False) -> RebuildReport:
         """Rebuild the manifest of a log from the footers of its objects; delete nothing. The call can be repeated.
 
         Stop the engine that writes to the log first: an engine that committed within the last minute would not notice
@@ -235,7 +233,6 @@ class Tier(CheckedArguments, Closeable):
         Args:
             name: the partition and the topic id. A tier can have several topics with the same name.
             dry_run: return the report without writing a root.
-            progress: called with the number of objects checked so far.
 
         Raises:
             ConfigError: the log has a manifest that was not made by a rebuild.
@@ -249,7 +246,7 @@ class Tier(CheckedArguments, Closeable):
             raise ConfigError(
                 f"{name.log} {name.topic_id} has a manifest, version {root.version}, so there is nothing to rebuild"
             )
-        rebuilder = Rebuilder(self._store, self.fetcher.layouts.all(), *name, progress)
+        rebuilder = Rebuilder(self._store, self.fetcher.layouts.all(), *name)
         report = rebuilder.run()
         if not dry_run:
             for entries in rebuilder.batches():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -35,7 +35,6 @@ from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
 from stratalog.tier.store.store import TierStore
 
-RebuildProgress = Callable[[int], None]
 """Callback that receives the number of objects that are checked so far."""
 
 
@@ -98,7 +97,6 @@ class Rebuilder:
         layouts: all layouts that can be used.
         log: name of the log.
         topic_id: id of its topic.
-        progress: called with the number of objects checked so far.
         start: ignore objects whose keys have a lower base offset.
         end: ignore objects whose keys have this base offset or a higher one; None ignores none.
         authentic_only: True to use only segments that a key authenticates. If False, other segments are used, too,
@@ -111,7 +109,6 @@ class Rebuilder:
         layouts: Sequence[TierLayout],
         log: TopicPartition,
         topic_id: TopicId,
-        progress: RebuildProgress | None = None,
         *,
         start: int = 0,
         end: int | None = None,
@@ -120,7 +117,7 @@ class Rebuilder:
         self._authentic_only = authentic_only
         self._start, self._end = start, end
         self._store, self._layouts, self._log, self._topic_id = store, layouts, log, topic_id
-        self._prefix, self._progress = log_prefix(log, topic_id), progress
+        self._prefix = log_prefix(log, topic_id)
         self._ignored: dict[str, str] = {}
         self._chain: list[_FoundSegment] = []
         self.seen_epoch = 0  # the highest leader epoch of any writer or record
@@ -209,7 +206,6 @@ class Rebuilder:
         return self._start <= parsed_key.base_offset and (self._end is None or parsed_key.base_offset < self._end)
 
     def _parse_segments(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_FoundSegment]:
-        checked_objects = 0
         for _, group in groupby(objects.values(), lambda info: parse_segment_key(self._prefix, info.key)):
             infos = list(group)  # an encrypted segment may have several footers
             claimed_keys = set[str]()
@@ -225,9 +221,6 @@ class Rebuilder:
             for info in infos:
                 if info.key not in claimed_keys and info.key not in self._ignored:
                     self._ignored[info.key] = "no readable segment ends with it"
-            checked_objects += len(infos)
-            if self._progress is not None:
-                self._progress(checked_objects)
 
     def _discover_each(self, infos: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
         """Return the segments that these objects contain, each with True if a key authenticates it, otherwise False."""
