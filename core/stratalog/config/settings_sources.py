@@ -113,6 +113,13 @@ def plugin_values(settings: Settings, names_by_section: Mapping[str, Iterable[st
     return values
 
 
+def variable_values(settings: Settings, section: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the values of the environment variables that set ``names`` in ``[plugins.SECTION]``, by setting name."""
+    places = {name: _variable(f"{_PLUGINS}{section}.{name}") for name in names}
+    variables = settings.plugin_variables
+    return {name: variables[variable] for name, variable in places.items() if variable in variables}
+
+
 def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
     """Return the contents of a TOML settings file, as a mapping for ``read_settings``. The mapping can be pickled.
 

@@ -16,12 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Protocol, TypeVar
 
-from stratalog.config.settings_sources import CONFIG_VARIABLE, load_settings
+from stratalog.config.keys import Section
+from stratalog.config.settings_sources import CONFIG_VARIABLE, load_settings, read_settings, variable_values
 from stratalog.env.progress import Progress
 from stratalog.errors import ConfigError
 
 CONFIG_FILE: Final = "stratalog.toml"
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
+PluginSection = TypeVar("PluginSection", bound=Section)
 
 
 def option_group(
@@ -108,6 +110,20 @@ def settings_contents(file: str | None) -> dict[str, object] | None:
         ConfigError: the file does not exist, cannot be read, or is not valid TOML.
     """
     return None if file is None else load_settings(file)
+
+
+def plugin_settings(file: str | None, name: str, section: type[PluginSection]) -> PluginSection:
+    """Return the settings in ``[plugins.NAME]`` of a settings file, overridden by the variables of the environment.
+
+    Contradictions between settings are not checked, because options of the command can override settings.
+
+    Raises:
+        ConfigError: the file does not exist, cannot be read, or is not valid TOML; or a value is wrong.
+        UnknownSettingError: a name in the file is not the name of a setting.
+    """
+    settings = read_settings(file, os.environ)
+    from_file = section().merged(settings.plugins.get(name, {}), f"[plugins.{name}] of {file}")
+    return from_file.merged(variable_values(settings, name, section.keys()), "environment")
 
 
 def tier_options(texts: Iterable[str]) -> dict[str, object]:

@@ -17,7 +17,7 @@ import click
 from stratalog import open_engine, open_reader
 from stratalog.errors import ConfigError
 from stratalog.spi import Env, config_option, stop_event, tier_option
-from stratalog.spi.commands import settings_contents
+from stratalog.spi.commands import plugin_settings
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.read_only import ReadOnlySource
 from stratalog_gateway.settings import GatewaySection
@@ -126,10 +126,8 @@ def _check_directory(directory: str) -> None:
 
 
 def _settings(config: str | None, overrides: Mapping[str, object]) -> GatewaySection:
-    """Return the settings of ``[plugins.gateway]``, with ``overrides``; raise ConfigError if a value is wrong."""
-    plugins = (settings_contents(config) or {}).get("plugins", {})
-    file_settings = plugins.get("gateway", {}) if isinstance(plugins, dict) else {}
-    settings = GatewaySection().merged(file_settings, f"[plugins.gateway] of {config}").merged(overrides, "options")
+    """Return the settings of the gateway, with ``overrides``; raise ConfigError if a value is wrong."""
+    settings = plugin_settings(config, "gateway", GatewaySection).merged(overrides, "options")
     contradiction = settings.contradiction()
     if contradiction:
         raise ConfigError(contradiction).advised("add --insecure to allow it")

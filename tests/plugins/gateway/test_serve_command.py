@@ -47,6 +47,32 @@ def test_wrong_addresses_are_refused_before_anything_is_created(
     assert not (tmp_path / "data").exists()
 
 
+def test_a_section_that_is_no_table_is_named(tmp_path: Path) -> None:
+    (tmp_path / "stratalog.toml").write_text("[plugins]\ngateway = 1\n")
+    arguments = [str(tmp_path / "data"), "--config", str(tmp_path / "stratalog.toml")]
+    result = CliRunner().invoke(serve, arguments, **app.context_settings)
+    assert isinstance(result.exception, ConfigError)
+    assert "plugins.gateway" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text"),
+    [
+        ("NODE_ID", "one", "node.id='one' is not of type int source=environment"),
+        ("LISTENERS", "PLAINTEXT://0.0.0.0:0", "host 0.0.0.0 is not a loopback address"),
+    ],
+)
+def test_variables_override_the_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, text: str
+) -> None:
+    config = tmp_path / "stratalog.toml"
+    config.write_text("[plugins.gateway]\n'node.id' = 4\nlisteners = ['PLAINTEXT://127.0.0.1:0']\n")
+    monkeypatch.setenv(f"STRATALOG_PLUGINS_GATEWAY_{variable}", value)
+    result = CliRunner().invoke(serve, [str(tmp_path / "data"), "--config", str(config)], **app.context_settings)
+    assert isinstance(result.exception, ConfigError)
+    assert text in str(result.exception)
+
+
 def test_a_port_in_use_is_named_with_one_reason(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
