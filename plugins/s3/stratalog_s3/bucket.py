@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from collections import Counter
@@ -100,7 +101,9 @@ class Bucket:
             if is_past_the_end(error):
                 return b""
             raise
-        async with answer["Body"] as body:  # closes a refused body unread, because a whole object may be large
+        # A refused body is closed unread, because a whole object may be large. ``async with`` would need a method of the
+        # unwrapped body in aiobotocore 2.
+        with contextlib.closing(answer["Body"]) as body:
             size_bytes = int(answer["ContentLength"])
             served = _parse_range(answer.get("ContentRange"), size_bytes)
             if (

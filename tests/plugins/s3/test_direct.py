@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pytest
 from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.response import StreamingBody
 from s3fs import S3FileSystem
 
 from stratalog.errors import StoreError, StoreTimeoutError
@@ -134,6 +135,16 @@ def test_a_read_without_a_bounded_range_is_sent_as_before(
     for start, end in ((None, None), (10, None)):
         with pytest.raises(StoreError):
             store.read("a", start, end, deadline_ns=deadline_ns)
+
+
+def test_a_range_is_read_with_an_aiobotocore_that_enters_the_unwrapped_body(
+    store: ObjectStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def enter(body: StreamingBody) -> object:
+        return await body.raw_stream.__aenter__()  # as in aiobotocore 2
+
+    monkeypatch.setattr(StreamingBody, "__aenter__", enter)
+    assert store.read("a", 3, 9, deadline_ns=deadline_ns) == DATA[3:9]
 
 
 def test_readers_beside_each_other_have_a_connection_each(store: ObjectStore, server: Server, deadline_ns: int) -> None:
