@@ -222,6 +222,18 @@ class Appender:
         )
         return self._growing
 
+    def complete_indexes(self) -> None:
+        """Write the closing index entries, and release the reserved space. More appends may follow.
+
+        Raises:
+            OutOfResourcesError: no space or no descriptors for the closing entries.
+            StorageError: writing an index failed.
+        """
+        for role, builder in self._iter_builders() if self._builders else ():
+            self._write_index(role, builder.finish())
+        for index in self.segment.indexes().values():
+            index.trim()
+
     def finish(self) -> None:
         """Write the closing index entries and seal the segment.
 
@@ -233,8 +245,7 @@ class Appender:
             ClosedError: no descriptors or no space to seal the segment; some of its indexes may be closed.
             StorageError: writing or syncing an index failed.
         """
-        for role, builder in self._iter_builders() if self._builders else ():
-            self._write_index(role, builder.finish())
+        self.complete_indexes()
         try:
             self.segment.seal()
         except OutOfResourcesError as error:

@@ -73,6 +73,8 @@ def _begin_segment(state: LogState, active: Segment, base: int) -> tuple[Segment
         durability.note_segment_synced()
     if IndexRole.TRANSACTION in active.indexes():
         state.files.sync()  # recovery would not rebuild this file if a power loss removed it
+    # Recovery does not rebuild these indexes if a new segment begins at the recovery point.
+    state.writes.appender.complete_indexes()
     segment, appender = next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.writes.producers)

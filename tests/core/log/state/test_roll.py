@@ -17,6 +17,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ClosedError, LogDirOfflineError, OutOfResourcesError, StorageError
 from stratalog.log.log import Log
+from stratalog.log.log_check import check_log
 from stratalog.log.state.roll import new_appender
 from stratalog.model.records import Record
 from stratalog.segment.appender import Appender
@@ -170,6 +171,40 @@ def test_a_roll_that_fails_anywhere_loses_no_record(bed: LogBed, operation: str)
     log = bed.open(clean=False)
     assert [record.key for record in log.records()] == [record.key for record in records(3)]
     assert log.append(records(1, start=3)).base_offset == 3
+
+
+def test_the_indexes_are_complete_before_the_next_segment_exists(bed: LogBed) -> None:
+    """A crash after that may leave a recovery point at the new segment: the indexes would not be rebuilt."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+    before: list[dict[str, bytes]] = []
+
+    def read_all(operation: str, _path: str) -> None:
+        if operation == "create":
+            before.append(bed.contents())
+
+    files.rule = read_all
+    log.roll()
+    names = [bed.path(0, suffix).name for suffix in (".index", ".timeindex")]
+    assert [before[0][name] for name in names] == [bed.contents()[name] for name in names]
+    assert [len(before[0][name]) for name in names] == [0, 12]
+
+
+def test_a_roll_that_fails_for_lack_of_space_leaves_indexes_that_grow(bed: LogBed) -> None:
+    bed.files_port = files = FaultyVfs()
+    bed.topic = TopicConfig(index_interval_bytes=0)
+    log = bed.open()
+    log.append(records(2))
+    files.rule = failing("create", errno.ENOSPC, path=bed.path(2).name)
+    with pytest.raises(OutOfResourcesError):
+        log.roll()
+    files.rule = None
+    for offset in (2, 3):
+        log.append(records(1, start=offset))
+    assert offsets_in(log) == list(range(4))
+    assert log.close()
+    assert check_log(bed.files(), bed.components).findings == []
 
 
 def test_jitter_is_drawn_by_the_chance_of_the_environment(bed: LogBed) -> None:
