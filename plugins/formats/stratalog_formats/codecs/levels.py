@@ -14,5 +14,5 @@ def check_level(name: str, level: int | None, levels: range, default: int) -> in
     if level is None:
         return default
     if level not in levels:
-        raise ConfigError(f"{name} has no level {level}: choose {levels[0]} to {levels[-1]}")
+        raise ConfigError(f"{name} has no such level: choose {levels[0]} to {levels[-1]} (level={level})")
     return level
