@@ -92,8 +92,8 @@ class TierPublisher:
         self._end_uploads(appending.entries)
         return head
 
-    def replace_planned(self, replacing: Replacing) -> Root | None:
-        """Replace segments by others that are stored, in one commit; return the latest root afterwards.
+    def replace_planned(self, replacing: Replacing) -> None:
+        """Replace segments by others that are stored, in one commit.
 
         Raises:
             StorageError: the segments have changed since the plan was made, or the new ones do not cover the same
@@ -106,9 +106,8 @@ class TierPublisher:
             return replacing.change(root, self.log.entries(*replacing.span, root))
 
         with self.log.duty():
-            head = self.log.commit(self.leader_epoch, decide, BULK)
+            self.log.commit(self.leader_epoch, decide, BULK)
         self._end_uploads(replacing.entries)
-        return head
 
     def swap(
         self, swaps: Sequence[SegmentSwap], kind: ChangeKind, reason: str, *, first_dirty_offset: int | None = None
