@@ -141,12 +141,7 @@ class TopicPartition(NamedTuple):
 
 
 def partitions_of(names: Iterable[TopicPartition], topic: str, place: str) -> tuple[TopicPartition, ...]:
-    """Return the partitions of a topic, sorted.
-
-    Args:
-        names: existing partitions of all topics.
-        topic: name of the topic.
-        place: description of the directories or the tier, for error texts.
+    """Return the partitions of a topic in ``names``, sorted. ``place`` describes the directories or the tier in errors.
 
     Raises:
         UnknownTopicError: ``names`` has no partition of the topic.
