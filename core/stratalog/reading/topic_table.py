@@ -220,7 +220,9 @@ def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
             entries[check_topic(name)] = TopicEntry(TopicId(stored_topic["id"]), stored_topic["config"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        raise CorruptCheckpointError(f"the topics file is malformed: {error}", file, position) from error
+        raise CorruptCheckpointError(f"the topics file is malformed: {error}", file, position).advised(
+            "restore the file from a copy, or delete it: topics without stored settings keep all their records"
+        ) from error
     if version != FORMAT_VERSION:
         raise CorruptCheckpointError(f"topics file version {version!r} is not supported by this release", file).advised(
             "install the release that wrote the file"

@@ -21,6 +21,8 @@ from stratalog.log.folder.directory_state import (
     partition_folders,
     read_directory,
 )
+from stratalog.model.names import TOPICS_FILE
+from stratalog.reading.topic_table import parse_topics
 from stratalog.spi.segment_store import SegmentStore
 
 _TRIAL_FILE: Final = ".stratalog-doctor"
@@ -66,6 +68,7 @@ class DirectoryChecks:
         if not is_log_directory(self._store):
             check_no_other_files(self._path)
             return Diagnosis(Outcome.OK, "no logs: an engine can begin here")
+        parse_topics(self._store.read_small(TOPICS_FILE), self._store.path(TOPICS_FILE))  # raises an error if malformed
         return Diagnosis(Outcome.OK, f"{len(partition_folders(self._store))} logs")
 
     def _owner(self) -> Diagnosis:

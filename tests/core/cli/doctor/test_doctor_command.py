@@ -115,6 +115,15 @@ def test_the_folder_of_a_log_is_no_log_directory(data: Path, doctor: Doctor) -> 
     assert str(data) in rows["contents"]["found"]
 
 
+def test_a_malformed_topics_file_is_wrong(data: Path, doctor: Doctor) -> None:
+    (data / "stratalog-topics.json").write_text("junk")
+    code, rows = doctor(data)
+    assert (code, rows["contents"]["outcome"]) == (1, "wrong")
+    assert "the topics file is malformed" in rows["contents"]["found"]
+    change = "restore the file from a copy, or delete it: topics without stored settings keep all their records"
+    assert rows["contents"]["change"] == change
+
+
 def test_an_empty_directory_can_be_used(tmp_path: Path, doctor: Doctor) -> None:
     code, rows = doctor(tmp_path)
     assert code == 0
