@@ -106,13 +106,14 @@ def test_a_histogram_keeps_every_record_whatever_times_they_have() -> None:
         times += part_times
         assert sum(total.counts.values()) == len(times)
         assert len(total.counts) <= BINS
+        assert (total.first_ms, total.last_ms) == (min(times), max(times))
         for number, count in total.counts.items():
             start = number * total.width_ms
             assert count == sum(start <= time < start + total.width_ms for time in times)
 
 
 def test_the_picture_shows_each_partition_and_escapes_names() -> None:
-    orders_stats = PartitionStats(TopicPartition("orders", 0), records=3, log_bytes=100, first_ms=0, last_ms=9_000)
+    orders_stats = PartitionStats(TopicPartition("orders", 0), records=3, log_bytes=100)
     orders_stats.times.add(np.array([0, 4_000, 9_000], np.int64))
     chart = stats_chart([orders_stats, PartitionStats(TopicPartition("empty", 0))], "file:///a<b>&c")
     texts = [element.text or "" for element in ET.fromstring(chart).iter() if element.tag.endswith("text")]  # noqa: S314 - not foreign input

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -126,6 +126,17 @@ def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
         return name if holds_log(parent.open_log(path.name)) else None
 
 
+@dataclass(slots=True)
+class _Totals:
+    """Sums over all logs. ``repairable`` is the number of problems that ``--repair`` would repair."""
+
+    problems: int = 0
+    repairable: int = 0
+    repairs: int = 0
+    size_bytes: int = 0
+    records: int = 0
+
+
 class _Verification:
     """One run of the command over a directory."""
 
@@ -148,7 +159,7 @@ class _Verification:
         )
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
-        self._problem_count = self._repairable_count = self._repair_count = self._size_bytes = self._record_count = 0
+        self._totals = _Totals()
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
         self._was_clean = is_marked_clean(store)  # before a repair removes the file
 
@@ -166,17 +177,17 @@ class _Verification:
                 except LogDirError as error:
                     read_errors.append(error)
         self._output.line(
-            f"{len(self._folders) - len(read_errors)} logs, {size_text(self._size_bytes)}"
-            + (f", {self._record_count:,} records" if self._deep else "")
-            + f": {self._problem_count or 'nothing'} wrong"
-            + (f", {self._repair_count} repaired" if self._repair_count else "")
+            f"{len(self._folders) - len(read_errors)} logs, {size_text(self._totals.size_bytes)}"
+            + (f", {self._totals.records:,} records" if self._deep else "")
+            + f": {self._totals.problems or 'nothing'} wrong"
+            + (f", {self._totals.repairs} repaired" if self._totals.repairs else "")
         )
-        if self._repairable_count and not self._repair:
+        if self._totals.repairable and not self._repair:
             command = printable(f"stratalog verify {shlex.quote(str(self._path))} --repair")
-            self._output.line(f"run {command} to repair {self._repairable_count} of them")
+            self._output.line(f"run {command} to repair {self._totals.repairable} of them")
         if read_errors:
             raise read_errors[0]
-        return 1 if self._problem_count else 0
+        return 1 if self._totals.problems else 0
 
     def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
         files = self._store.open_log(folder)
@@ -199,18 +210,18 @@ class _Verification:
             log_start = self._checkpoints[LOG_STARTS_FILE].get(name)
             for repair in repair_log(files, components, config, report, log_start):
                 self._report(repair.finding, is_repaired=True)
-                self._repair_count += 1
+                self._totals.repairs += 1
             # A lost end of the log remains a finding, because the repair does not restore its records.
             report = check_log(
                 files, components, records=self._deep, checkpoints=checkpoints, was_clean=self._was_clean
             )
         for finding in report.findings:
             self._report(finding, is_repaired=False)
-        self._problem_count += len(report.findings)
+        self._totals.problems += len(report.findings)
         if name.topic != CLUSTER_METADATA_TOPIC:
-            self._repairable_count += sum(map(is_repairable, report.findings))
-        self._size_bytes += report.size_bytes
-        self._record_count += report.records or 0
+            self._totals.repairable += sum(map(is_repairable, report.findings))
+        self._totals.size_bytes += report.size_bytes
+        self._totals.records += report.records or 0
         self._summary(name, report)
 
     def _summary(self, name: TopicPartition, report: LogReport) -> None:
@@ -246,5 +257,5 @@ class _Verification:
         except NotAFileError as error:
             finding = Finding(FindingKind.BOUNDS, error.path, 0, error.reason)
         self._report(finding, is_repaired=False)
-        self._problem_count += 1
+        self._totals.problems += 1
         return {}

@@ -100,17 +100,21 @@ def _tau(share: float) -> float:
 class TimeSketch:
     """Number of records over time, in at most 512 bins of equal width. The width doubles if more bins would be needed.
 
-    ``counts[n]`` is the number of records in bin n, which starts at n x ``width_ms`` (ms since 1970).
+    ``counts[n]`` is the number of records in bin n, which starts at n x ``width_ms`` (ms since 1970). ``first_ms`` and
+    ``last_ms`` are the smallest and the largest timestamp; both are None if there is no record.
     """
 
     width_ms: int = _FIRST_WIDTH_MS
     counts: dict[int, int] = field(default_factory=dict)
+    first_ms: int | None = None
+    last_ms: int | None = None
 
     def add(self, times_ms: Any) -> None:
         """Add timestamps, a numpy array of int64 in ms since 1970."""
         if not len(times_ms):
             return
         first, last = int(times_ms.min()), int(times_ms.max())
+        self._include(first, last)
         while last // self.width_ms - first // self.width_ms >= BINS:
             self._widen(self.width_ms * 2)
         low = first // self.width_ms
@@ -121,12 +125,18 @@ class TimeSketch:
 
     def merge(self, other: TimeSketch) -> None:
         """Add all records of another sketch. The call may make the bins of the other sketch wider."""
+        if other.first_ms is not None and other.last_ms is not None:
+            self._include(other.first_ms, other.last_ms)
         width = max(self.width_ms, other.width_ms)
         self._widen(width)
         other._widen(width)
         for number, count in other.counts.items():
             self.counts[number] = self.counts.get(number, 0) + count
         self._shrink()
+
+    def _include(self, first_ms: int, last_ms: int) -> None:
+        self.first_ms = first_ms if self.first_ms is None else min(first_ms, self.first_ms)
+        self.last_ms = last_ms if self.last_ms is None else max(last_ms, self.last_ms)
 
     def _shrink(self) -> None:
         while self.counts and max(self.counts) - min(self.counts) >= BINS:

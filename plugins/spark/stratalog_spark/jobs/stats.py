@@ -31,8 +31,7 @@ _COLUMNS: Final = (
 class PartitionStats:
     """Statistics of one partition.
 
-    ``first_offset`` and ``last_offset`` are inclusive; both are None if there are no records. ``first_ms`` and
-    ``last_ms`` are the smallest and the largest timestamp (ms since 1970); both are None if no record has a timestamp.
+    ``first_offset`` and ``last_offset`` are inclusive; both are None if there are no records.
 
     Attributes:
         log: the partition.
@@ -61,8 +60,6 @@ class PartitionStats:
     lost: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
-    first_ms: int | None = None
-    last_ms: int | None = None
     key_sketch: KeySketch = field(default_factory=KeySketch, repr=False)
     times: TimeSketch = field(default_factory=TimeSketch, repr=False)
 
@@ -70,6 +67,16 @@ class PartitionStats:
     def keys(self) -> int:
         """Approximate number of distinct keys, with a standard error of 1.6 %."""
         return self.key_sketch.count()
+
+    @property
+    def first_ms(self) -> int | None:
+        """Smallest timestamp (ms since 1970); None if no record has a timestamp."""
+        return self.times.first_ms
+
+    @property
+    def last_ms(self) -> int | None:
+        """Largest timestamp (ms since 1970); None if no record has a timestamp."""
+        return self.times.last_ms
 
     def add(self, batch: Any) -> None:
         """Count the records of a ``pyarrow.RecordBatch`` with the schema ``arrow_schema()`` and at least one record."""
@@ -81,23 +88,18 @@ class PartitionStats:
         self.without_key += keys.null_count
         self.tombstones += values.null_count
         self.without_time += times.null_count
-        self._widen(offsets[0].as_py(), offsets[-1].as_py(), "offset")
+        self._include(offsets[0].as_py(), offsets[-1].as_py())
         present_keys = keys.drop_null() if keys.null_count else keys
         self.key_sketch.add(hash_keys(present_keys, _SECRET))
         present_times = times.drop_null() if times.null_count else times
-        if len(present_times):
-            times_ms = present_times.cast("int64").to_numpy() // 1000
-            self._widen(int(times_ms.min()), int(times_ms.max()), "ms")
-            self.times.add(times_ms)
+        self.times.add(present_times.cast("int64").to_numpy() // 1000)
 
     def merge(self, other: PartitionStats) -> None:
         """Add another task's counts of this partition. ``log_bytes`` is not added, because the driver counts it."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.first_offset is not None and other.last_offset is not None:
-            self._widen(other.first_offset, other.last_offset, "offset")
-        if other.first_ms is not None and other.last_ms is not None:
-            self._widen(other.first_ms, other.last_ms, "ms")
+            self._include(other.first_offset, other.last_offset)
         self.key_sketch.merge(other.key_sketch)
         self.times.merge(other.times)
 
@@ -112,10 +114,9 @@ class PartitionStats:
             "damaged": self.damaged,
         }
 
-    def _widen(self, first: int, last: int, unit: str) -> None:
-        before_first, before_last = getattr(self, f"first_{unit}"), getattr(self, f"last_{unit}")
-        setattr(self, f"first_{unit}", first if before_first is None else min(first, before_first))
-        setattr(self, f"last_{unit}", last if before_last is None else max(last, before_last))
+    def _include(self, first_offset: int, last_offset: int) -> None:
+        self.first_offset = first_offset if self.first_offset is None else min(first_offset, self.first_offset)
+        self.last_offset = last_offset if self.last_offset is None else max(last_offset, self.last_offset)
 
 
 _COUNTED: Final = Message[tuple[int, list[PartitionStats]]]("counted", tuple[int, list[PartitionStats]])
