@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
@@ -23,10 +23,8 @@ Rule = Callable[[str, str], None]
 class FaultyVfs(PosixVfs):
     """The real file system, which records operations; a test can make these operations fail.
 
-    Each method that changes a file or a folder, or that opens, reads, sends or maps a file, first appends the name and
-    the path of its operation to ``done``, and calls ``rule``. The name is that of the method, with spaces, except
-    "create" for ``open`` of a new file, and "read" for ``read_into``. ``rename`` and ``link`` record the new path. Other
-    operations, such as ``stat``, are not recorded and do not fail.
+    Each overridden method except ``close`` first appends the name and the path of its operation to ``done``, and calls
+    ``rule``. Other operations, such as ``stat``, are not recorded and do not fail.
 
     Attributes:
         done: name and path of each recorded operation so far.
@@ -67,6 +65,16 @@ class FaultyVfs(PosixVfs):
         del self._paths[descriptor]
         super().close(descriptor)
 
+    def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
+        """Return ``size_bytes`` bytes from ``position`` on, fewer only at the end of the file; recorded as "read"."""
+        self._note("read", self._paths[descriptor])
+        return super().read(descriptor, position, size_bytes)
+
+    def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
+        """Read into memory of the caller, and return the number of bytes; recorded as "read"."""
+        self._note("read", self._paths[descriptor])
+        return super().read_into(descriptor, position, into)
+
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write the bytes that fit into ``room_bytes``, and return their number; recorded as "write".
 
@@ -78,6 +86,16 @@ class FaultyVfs(PosixVfs):
         fits = memoryview(data)[: self.room_bytes]
         self.room_bytes -= len(fits)
         return super().write(descriptor, position, fits)
+
+    def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
+        """Send bytes of a file to the socket ``to``, and return their number; recorded as "send"."""
+        self._note("send", self._paths[descriptor])
+        return super().send(descriptor, position, size_bytes, to)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Set the size of a file; recorded as "truncate"."""
+        self._note("truncate", self._paths[descriptor])
+        super().truncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space for a file of ``size_bytes``; recorded as "allocate".
@@ -98,6 +116,51 @@ class FaultyVfs(PosixVfs):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().reserve(descriptor, position, size_bytes)
 
+    def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
+        """Return a memory map of the first ``size_bytes`` of a file; recorded as "map"."""
+        self._note("map", self._paths[descriptor])
+        return super().map(descriptor, size_bytes, write=write)
+
+    def sync(self, descriptor: int) -> None:
+        """Make the file's bytes durable; recorded as "sync"."""
+        self._note("sync", self._paths[descriptor])
+        super().sync(descriptor)
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder durable; recorded as "sync folder"."""
+        self._note("sync folder", path)
+        super().sync_folder(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or a folder; recorded as "rename" with the path ``new``."""
+        self._note("rename", new)
+        super().rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name; recorded as "link" with the path ``new``."""
+        self._note("link", new)
+        super().link(old, new)
+
+    def remove(self, path: str) -> None:
+        """Delete a file; recorded as "remove"."""
+        self._note("remove", path)
+        super().remove(path)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder with its parents; recorded as "make folder"."""
+        self._note("make folder", path)
+        super().make_folder(path)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete an empty folder; recorded as "remove folder"."""
+        self._note("remove folder", path)
+        super().remove_folder(path)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set the modification time of a file; recorded as "set modified"."""
+        self._note("set modified", path)
+        super().set_modified(path, modified_ms)
+
     def lock(self, path: str) -> int | None:
         """Lock a file, and return its descriptor, or None if the lock is held; recorded as "lock"."""
         self._note("lock", path)
@@ -105,25 +168,6 @@ class FaultyVfs(PosixVfs):
         if descriptor is not None:
             self._paths[descriptor] = path
         return descriptor
-
-
-def _recording(method: str) -> Callable[..., Any]:
-    """Return a method that records its operation, and then calls the method of ``PosixVfs`` with this name."""
-    inherited, operation = getattr(PosixVfs, method), method.removesuffix("_into").replace("_", " ")
-
-    def record(self: FaultyVfs, *arguments: Any, **keywords: Any) -> Any:
-        target = arguments[1 if method in {"rename", "link"} else 0]
-        self._note(operation, target if isinstance(target, str) else self._paths[target])
-        return inherited(self, *arguments, **keywords)
-
-    return record
-
-
-for _method in (
-    *("read", "read_into", "send", "truncate", "map", "sync"),
-    *("sync_folder", "rename", "link", "remove", "make_folder", "remove_folder", "set_modified"),
-):
-    setattr(FaultyVfs, _method, _recording(_method))
 
 
 def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rule:
