@@ -212,26 +212,29 @@ class Cache(Generic[T]):
                 self._hits += 1
                 return item
             self._misses += 1
-            running_load = self._loading.get(key)
-            if running_load is None:
-                own_load = self._loading[key] = Future()
-        if running_load is not None:
-            try:
-                return running_load.result()
-            except CancelledError:
-                return self.get_or_load(key, load)
-        try:
-            data = load()
+        own_load: Future[T] = Future()
+        try:  # an interrupt at any line below ends the load
+            with self._lock:
+                item = self._items.get(key)
+                if item is not None:
+                    return item  # another thread has loaded it meanwhile
+                running_load = self._loading.setdefault(key, own_load)
+            if running_load is own_load:
+                item = load()
+                self._finish_load(key, own_load, item)
+                own_load.set_result(item)
+                return item
         except BaseException as error:
             self._finish_load(key, own_load, None)
             if isinstance(error, Exception):
                 own_load.set_exception(error)
-            else:
+            elif not own_load.done():
                 own_load.cancel()
             raise
-        self._finish_load(key, own_load, data)
-        own_load.set_result(data)
-        return data
+        try:
+            return running_load.result()
+        except CancelledError:
+            return self.get_or_load(key, load)
 
     def __contains__(self, key: Hashable) -> bool:
         """Return True if an item is cached or being loaded. The call does not count as a use of the item."""
@@ -277,9 +280,12 @@ class Cache(Generic[T]):
                 self._keep(key, data)
 
     def _keep(self, key: Hashable, data: T) -> None:
+        evicted_keys = self._order.add(
+            key, len(data)
+        )  # first, because an interrupt may follow: the order knows each item
         self._items[key] = data
-        for evicted_key in self._order.add(key, len(data)):
-            del self._items[evicted_key]
+        for evicted_key in evicted_keys:
+            self._items.pop(evicted_key, None)
 
     def _discard(self, keys: Iterable[Hashable]) -> None:
         for key in keys:

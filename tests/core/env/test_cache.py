@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import linecache
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from stratalog.env import cache as cache_module
 from stratalog.env.cache import Cache
 from stratalog.errors import StoreTimeoutError
 
@@ -89,6 +94,40 @@ def test_the_interrupt_of_one_caller_does_not_end_the_others() -> None:
         cache.get_or_load("a", interrupted)
     other_thread.join()
     assert results == [b"data"]
+
+
+def test_an_interrupt_at_any_line_leaves_no_load_that_never_ends() -> None:
+    interrupts = 0
+    for line_number in range(1, 100):
+        cache, lines = Cache[bytes](10), 0
+
+        def trace(frame: FrameType, event: str, _argument: object) -> Any:
+            nonlocal lines, interrupts
+            if frame.f_code.co_filename != cache_module.__file__:
+                return None
+            # Python itself never interrupts between the last line of a ``with`` block and the release of its lock
+            if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(
+                "with"
+            ):
+                lines += 1
+                if lines == line_number:  # noqa: B023 - the function is used in this iteration only
+                    interrupts += 1
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            cache.get_or_load("a", lambda: b"data")
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        reader = threading.Thread(target=cache.get_or_load, args=("a", lambda: b"data"), daemon=True)
+        reader.start()
+        reader.join(10)
+        assert not reader.is_alive(), line_number
+    assert 10 < interrupts < 99  # all lines were interrupted
 
 
 def test_one_thread_loads_and_the_others_get_what_it_loaded() -> None:
