@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import inspect
 import io
 import re
 from collections import Counter
@@ -101,9 +101,8 @@ class Bucket:
             if is_past_the_end(error):
                 return b""
             raise
-        # A refused body is closed unread, because a whole object may be large. ``async with`` would need a method of the
-        # unwrapped body in aiobotocore 2.
-        with contextlib.closing(answer["Body"]) as body:
+        body = answer["Body"]
+        try:
             size_bytes = int(answer["ContentLength"])
             served = _parse_range(answer.get("ContentRange"), size_bytes)
             if (
@@ -113,6 +112,10 @@ class Bucket:
             ):
                 raise StoreError(f"asked for bytes [{first}, {end}), the store sent {served}", name)
             data: bytes = await body.read()
+        finally:  # closes a refused body unread, because a whole object may be large
+            closing = body.close()
+            if inspect.isawaitable(closing):  # with httpx; ``async with`` does not work in aiobotocore 2
+                await closing
         if len(data) != size_bytes:
             raise StoreError(f"the store announced {size_bytes} bytes, but sent {len(data)}", name)
         return data
