@@ -139,8 +139,8 @@ class TransactionAbortedError(RecordError):
 class UnsupportedCompressionError(RecordError):
     """A codec is not installed, or the record format does not support it. Choose another ``compression.type``.
 
-    If a stored or appended batch needs the codec, ``position`` is the position of the batch in ``file``, and -1
-    otherwise. For an appended batch, ``file`` is "".
+    If a batch needs the codec, ``position`` is the position of the batch: in ``file``, or in the appended or fetched
+    bytes if ``file`` is "". It is -1 if it is not known.
     """
 
     kafka_code = 76

@@ -272,9 +272,9 @@ def _locate_error(
     error: CorruptBatchError | UnsupportedCompressionError, chunk: Chunk, segment: ReadableSegment
 ) -> StorageError:
     """Return an error of a format with the segment's file and the position in it."""
-    position = chunk.position + max(error.position, 0)
     if isinstance(error, CorruptBatchError):
-        return CorruptBatchError(error.reason, segment.label, position)
+        return CorruptBatchError(error.reason, segment.label, chunk.position + error.position)
+    position = -1 if error.position < 0 else chunk.position + error.position
     return UnsupportedCompressionError(error.reason, segment.label, position).advised(
         "install the plugin that has this codec; stratalog plugins shows the installed plugins and their errors"
     )

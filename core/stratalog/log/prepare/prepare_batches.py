@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
+from stratalog.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    RecordTooLargeError,
+    UnsupportedCompressionError,
+)
 from stratalog.log.prepare.prepare_records import (
     check_columns,
     codec_of,
@@ -162,6 +167,9 @@ def _prepare_set(batch_set: _BatchSet) -> list[PreparedBatches]:
         )
     except CorruptBatchError as error:
         raise InvalidRecordError(f"{error.reason} position={batch_set.position + error.position}") from error
+    except UnsupportedCompressionError as error:
+        position = -1 if error.position < 0 else batch_set.position + error.position
+        raise UnsupportedCompressionError(error.reason, "", position) from error
     is_wrapper = batch_set.first.magic < 2 and batch_set.first.codec_id != 0
     stored_offsets = [_check_inside(batch_set, columns) for columns in decoded] if is_wrapper else []
     now_ms = components.env.clock.now_ms()
