@@ -39,13 +39,13 @@ def check_directory(path: Path) -> None:
         raise LogDirNotFoundError("not a directory" if path.exists() else "no such directory", str(path))
 
 
-def check_no_other_files(path: Path) -> None:
+def check_no_other_files(directory: str) -> None:
     """Raise LogDirNotFoundError if a directory is not empty, and contains only files of other programs.
 
     The folder of a single log is no error here, because the engine raises a better error for it.
     """
     try:
-        names = {entry.name for entry in path.iterdir()} - _OF_DISKS
+        names = {entry.name for entry in Path(directory.removeprefix("file://")).iterdir()} - _OF_DISKS
     except OSError:
         return  # the engine reports it
     if (
@@ -53,7 +53,7 @@ def check_no_other_files(path: Path) -> None:
         and names.isdisjoint(DIRECTORY_FILES)
         and not any(parse_partition_folder(name) or parse_segment_file(name) for name in names)
     ):
-        raise LogDirNotFoundError("the directory contains other files, and no logs", str(path)).advised(
+        raise LogDirNotFoundError("the directory contains other files, and no logs", directory).advised(
             "correct the path; an engine begins in an empty directory"
         )
 
@@ -121,7 +121,7 @@ class LogPlace:
         configured = self.settings()
         check_named(self.directories, configured)
         for directory in self.directories or configured.engine.log_dirs:
-            check_no_other_files(Path(directory))
+            check_no_other_files(directory)
         self._check_options(self.tier or configured.engine.tier)
         settings = engine_settings(self.directories or None, self.tier, self.config)
         services = dict.fromkeys((*settings.engine.services, *more_services))

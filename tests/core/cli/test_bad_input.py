@@ -150,8 +150,9 @@ def test_no_log_is_created_among_other_files(
     tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
-    message = refused([*command, str(tmp_path)], capsys)
-    assert "the directory contains other files, and no logs" in message
+    for directory in (str(tmp_path), tmp_path.as_uri()):
+        message = refused([*command, directory], capsys)
+        assert "the directory contains other files, and no logs" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

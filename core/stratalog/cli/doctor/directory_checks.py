@@ -66,7 +66,7 @@ class DirectoryChecks:
     def _contents(self) -> Diagnosis:
         check_may_become_log_directory(self._store)
         if not is_log_directory(self._store):
-            check_no_other_files(self._path)
+            check_no_other_files(str(self._path))
             return Diagnosis(Outcome.OK, "no logs: an engine can begin here")
         parse_topics(self._store.read_small(TOPICS_FILE), self._store.path(TOPICS_FILE))  # raises an error if malformed
         return Diagnosis(Outcome.OK, f"{len(partition_folders(self._store))} logs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import click
@@ -49,7 +48,7 @@ def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topic
     settings = place.settings()
     check_named(directories, settings)
     for directory in directories or settings.engine.log_dirs:
-        check_no_other_files(Path(directory))
+        check_no_other_files(directory)
     place.check_logs()
     with (
         output.bytes_progress("taking over") as progress,

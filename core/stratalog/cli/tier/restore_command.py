@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 import click
@@ -99,7 +98,7 @@ def restore_command(
     if it was interrupted. It then copies only missing files.
     """
     directory = directories.path
-    check_no_other_files(Path(directory))
+    check_no_other_files(directory)
     place.check_logs()
     with output.bytes_progress("restoring") as progress:
         restored_logs = restore(
