@@ -140,8 +140,9 @@ class _SegmentsCheck:
     ) -> None:
         self._components, self._report, self._segments, self._on_bytes = components, report, segments, on_bytes
         self._bad_records = list[Finding]()
+        self._names = set(file_names(files))
         first = segments[0].base_offset if segments else 0
-        self._state = newest_snapshot(files, snapshot_offsets(file_names(files)), first) or ProducerState()
+        self._state = newest_snapshot(files, snapshot_offsets(self._names), first) or ProducerState()
 
     def run(self) -> None:
         report, components = self._report, self._components
@@ -169,7 +170,7 @@ class _SegmentsCheck:
         segment_report = check_segment(
             segment,
             self._components,
-            indexes={} if is_piece else read_stored_indexes(segment, self._components),
+            indexes={} if is_piece else read_stored_indexes(segment, self._components, self._names),
             records=report.records is not None,
             replay=self._replay,
             is_last=is_last,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from types import MappingProxyType
@@ -72,8 +72,10 @@ class SegmentReport:
     bad_records: list[Finding] = field(default_factory=list)
 
 
-def read_stored_indexes(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
-    """Return the index files of a local segment as they are stored, by role.
+def read_stored_indexes(
+    segment: Segment, components: Components, names: Collection[str]
+) -> dict[IndexRole, StoredIndex]:
+    """Return the index files of a local segment as they are stored, by role. ``names`` are the files in the folder.
 
     An index has a ``problem`` if its file is too large, or if it is the missing offset index of a segment with bytes.
     """
@@ -82,10 +84,10 @@ def read_stored_indexes(segment: Segment, components: Components) -> dict[IndexR
         name = segment.file_name(components.indexes[role].suffix)
         place = segment.files.path(name)
         try:
-            entries = segment.stored_entries(role)
-            needs_file = role is IndexRole.OFFSET and segment.size_bytes and not entries
-            is_missing = needs_file and segment.files.read_small(name) is None
-            indexes[role] = StoredIndex(place, entries, "the index is missing" if is_missing else "")
+            is_missing = role is IndexRole.OFFSET and segment.size_bytes and name not in names
+            indexes[role] = StoredIndex(
+                place, segment.stored_entries(role), "the index is missing" if is_missing else ""
+            )
         except CorruptIndexError as error:
             indexes[role] = StoredIndex(place, problem=error.reason)
     return indexes
@@ -344,19 +346,23 @@ class _TransactionCheck(_IndexCheck):
 
     def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
         super().__init__(segment, components, stored_index)
-        self._markers: dict[int, int] = {}  # producer ids, by offset
+        self._abort_markers: dict[int, int] = {}  # producer ids, by offset
+        self._ends: dict[int, list[int]] = {}  # offsets of all end markers, by producer id
         self._expected_entries: list[AbortedTransaction] = []
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Store the abort markers in the table."""
+        """Store the end markers in the table."""
         self._expected_entries.extend(aborted.values())
         if table.magic < 2:
             return
         for row, attributes in enumerate(table.attributes):
             if attributes & CONTROL_BIT:
                 control = read_control(chunk.data, table[row], self.components)
-                if isinstance(control, EndMarker) and control.kind is ControlType.ABORT:
-                    self._markers[table.last_offset[row]] = table.producer_id[row]
+                if isinstance(control, EndMarker):
+                    offset, producer_id = table.last_offset[row], table.producer_id[row]
+                    self._ends.setdefault(producer_id, []).append(offset)
+                    if control.kind is ControlType.ABORT:
+                        self._abort_markers[offset] = producer_id
 
     def finish(self, report: SegmentReport) -> Iterator[Finding]:
         """Compare the entries with the markers."""
@@ -364,9 +370,17 @@ class _TransactionCheck(_IndexCheck):
         try:
             for entry in () if self.problem else self.reader:
                 assert isinstance(entry, AbortedTransaction)
-                if self._markers.get(entry.last_offset) != entry.producer_id:
+                if self._abort_markers.get(entry.last_offset) != entry.producer_id:
                     self.report_problem(
                         f"producer {entry.producer_id} has no abort marker at offset {entry.last_offset}"
+                    )
+                    break
+                ends = self._ends[entry.producer_id]
+                number = bisect_left(ends, entry.last_offset)
+                if number and entry.first_offset <= ends[number - 1]:
+                    self.report_problem(
+                        f"the transaction that producer {entry.producer_id} aborted at {entry.last_offset} begins at "
+                        f"{entry.first_offset}, before its previous transaction ends"
                     )
                     break
                 first_offsets[entry.producer_id, entry.last_offset] = entry.first_offset

@@ -17,6 +17,7 @@ from stratalog.segment.finding import FindingKind
 from stratalog.spi.segment_store import LogFiles
 
 SPAN = 1 << 31
+BEGINS_EARLY = "the transaction that producer 7 aborted at 3 begins at N, before its previous transaction ends"
 
 
 @pytest.fixture
@@ -89,6 +90,22 @@ def test_an_aborted_transaction_can_begin_below_its_first_batch(
     index.write_bytes(entry)
     texts = [finding.text for finding in check_log(bed.files(), bed.components).findings]
     assert texts == ([] if is_sound else ["the transaction that producer 7 aborted at 5 is missing"])
+
+
+def test_an_aborted_transaction_cannot_begin_before_the_previous_one_ends(bed: LogBed) -> None:
+    """Readers would hide the records of the previous transaction, which is committed."""
+    log = bed.open()
+    for sequence, commit in ((0, True), (1, False)):
+        log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, sequence), transactional=True))
+        log.end_transaction(7, 0, commit=commit, coordinator_epoch=0)
+    bed.close()
+    index = bed.path(0, ".txnindex")
+    entry = bytearray(index.read_bytes())
+    for first_offset, texts in ((2, []), (1, [BEGINS_EARLY]), (0, [BEGINS_EARLY])):
+        entry[10:18] = first_offset.to_bytes(8, "big")
+        index.write_bytes(entry)
+        found_texts = [finding.text for finding in check_log(bed.files(), bed.components).findings]
+        assert [text.replace(f"at {first_offset},", "at N,") for text in found_texts] == texts
 
 
 def test_a_check_lists_the_files_equally_often_for_any_number_of_segments(

@@ -121,7 +121,7 @@ def test_a_missing_offset_index_of_a_local_segment_is_a_problem(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
 ) -> None:
     segment = make_segment(batches, 0, 6)
-    indexes = read_stored_indexes(segment, bed.components)
+    indexes = read_stored_indexes(segment, bed.components, bed.names())
     assert {role: index.problem for role, index in indexes.items()} == {
         IndexRole.OFFSET: "the index is missing",
         IndexRole.TIME: "",

@@ -55,13 +55,13 @@ def verify_log(
         StorageError: a local file cannot be read.
     """
     segments = log.view().segments
+    names = {file.name for file in segments[-1].files.list()}
     count, repairs = 0, list[Repair]()
     for segment in segments[:-1]:
         on_bytes(segment.size_bytes)
         try:
-            report = check_segment(
-                segment, log.components, indexes=read_stored_indexes(segment, log.components), records=deep
-            )
+            indexes = read_stored_indexes(segment, log.components, names)
+            report = check_segment(segment, log.components, indexes=indexes, records=deep)
         except SegmentGoneError:
             continue
         # If the segment was replaced meanwhile, files of the new segment may have been read as its indexes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -98,10 +98,12 @@ def test_a_segment_that_retention_deletes_during_the_check_is_not_reported(
 ) -> None:
     log = engine.log("orders", 0)
 
-    def after_deletion(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
+    def after_deletion(
+        segment: Segment, components: Components, names: Collection[str]
+    ) -> dict[IndexRole, StoredIndex]:
         log.delete_records(3)
         engine.apply_retention()
-        return read_stored_indexes(segment, components)
+        return read_stored_indexes(segment, components, names)
 
     monkeypatch.setattr("stratalog.engine.duties.verify_logs.read_stored_indexes", after_deletion)
     (result,) = engine.verify()
