@@ -122,8 +122,9 @@ class Appender:
             builder, due = self._begin_builder(role, index_format, entries)
             builders.append(builder)
             entries += due
-            if role in self.segment.indexes():
-                continue  # opened by an earlier call that then failed for lack of space
+            if role in self.segment.indexes():  # by an earlier call that failed, or before ``complete_indexes``
+                self._write_index(role, due)
+                continue
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, index_format, entries)
         self._builders = tuple(builders)
@@ -223,14 +224,20 @@ class Appender:
         return self._growing
 
     def complete_indexes(self) -> None:
-        """Write the closing index entries, and release the reserved space. More appends may follow.
+        """Write the closing index entries, and release the reserved space. The index files stay open.
+
+        The next append begins new builders, which continue after the stored entries.
 
         Raises:
             OutOfResourcesError: no space or no descriptors for the closing entries.
             StorageError: writing an index failed.
         """
-        for role, builder in self._iter_builders() if self._builders else ():
-            self._write_index(role, builder.finish())
+        try:
+            for role, builder in self._iter_builders() if self._builders else ():
+                self._write_index(role, builder.finish())
+        finally:
+            self._builders = ()
+            self._discard_derived()
         for index in self.segment.indexes().values():
             index.trim()
 

@@ -131,7 +131,10 @@ class IndexFile(ABC):
 
     @abstractmethod
     def trim(self) -> None:
-        """Release reserved space. The file then contains only entries, as the index file of a closed segment does."""
+        """Release reserved space. The file then contains only entries, as the index file of a closed segment does.
+
+        More entries may be appended later, for example if a roll of the segment fails after this call.
+        """
 
     @abstractmethod
     def sync(self) -> None:

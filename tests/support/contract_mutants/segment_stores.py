@@ -250,6 +250,7 @@ MUTANTS: Final = ContractMutants(
         "test_a_segment_may_keep_the_time_of_another": _files(set_modified=lambda *_: None),
         "test_paths_distinguish_files": _files(path=lambda *_: "a file"),
         "test_indexes_grow_under_their_readers": _indexes(lambda index: altered(index, view=_short_view)),
+        "test_an_index_grows_after_a_trim": _indexes(lambda index: altered(index, trim=MappedIndex.close)),
         "test_indexes_are_continued": _indexes(_emptied),
         "test_indexes_are_cut_under_their_readers": _indexes(
             lambda index: altered(index, truncate=_index_truncates_at_most)

@@ -71,10 +71,12 @@ def _begin_segment(state: LogState, active: Segment, base: int) -> tuple[Segment
     if active.file.trim() or durability.recovery_point < active.end_offset or durability.has_removed_bytes:
         active.file.sync()
         durability.note_segment_synced()
-    if IndexRole.TRANSACTION in active.indexes():
-        state.files.sync()  # recovery would not rebuild this file if a power loss removed it
-    # Recovery does not rebuild these indexes if a new segment begins at the recovery point.
+    # The recovery point can pass the segment when the next one exists. Then recovery does not rebuild its indexes.
     state.writes.appender.complete_indexes()
+    for index in active.indexes().values():
+        index.sync()
+    if IndexRole.TRANSACTION in active.indexes():
+        state.files.sync()  # a power loss could remove this file
     segment, appender = next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.writes.producers)

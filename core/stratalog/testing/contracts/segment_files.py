@@ -214,6 +214,21 @@ class SegmentFilesContract:
             assert [entry.size_bytes for entry in files.list()] == [8000]
 
     @pytest.mark.parametrize("reserve", [True, False])
+    def test_an_index_grows_after_a_trim(self, open_store: StoreOpener, *, reserve: bool) -> None:
+        """``trim`` leaves only the entries in the file. Later entries follow them."""
+        with open_store() as store:
+            files = made_log(store)
+            index = files.open_index(INDEX, max_bytes=1000, writable=True, reserve=reserve)
+            entries = bytes(range(16))
+            index.append(entries[:8])
+            index.trim()
+            assert [entry.size_bytes for entry in files.list()] == [8]
+            index.append(entries[8:])
+            assert bytes(index.view()) == entries
+            index.close()
+            assert [entry.size_bytes for entry in files.list()] == [16]
+
+    @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_are_continued(self, open_store: StoreOpener, *, reserve: bool) -> None:
         """After a close, the file contains only entries, and appends continue at its end."""
         with open_store() as store:

@@ -207,6 +207,39 @@ def test_a_roll_that_fails_for_lack_of_space_leaves_indexes_that_grow(bed: LogBe
     assert check_log(bed.files(), bed.components).findings == []
 
 
+@pytest.mark.parametrize("index_bytes", [24, 1 << 20])
+@pytest.mark.parametrize("operation", ["create", "allocate"])
+def test_failed_rolls_lose_no_closing_entry(bed: LogBed, operation: str, index_bytes: int) -> None:
+    """A closing entry that could not be written, or a time index that is full since, must not leave a wrong index."""
+    bed.files_port = files = FaultyVfs()
+    bed.topic = TopicConfig(segment_index_bytes=index_bytes)
+    log = bed.open()
+    for offset in range(3):
+        log.append(records(1, start=offset))
+        files.rule = failing(operation, errno.ENOSPC)
+        with pytest.raises(OutOfResourcesError):
+            log.roll()
+        files.rule = None
+    log.append(records(1, start=3))
+    log.roll()
+    assert offsets_in(log) == list(range(4))
+    assert log.close()
+    assert check_log(bed.files(), bed.components).findings == []
+
+
+def test_a_roll_syncs_the_indexes_before_the_next_segment_exists(bed: LogBed) -> None:
+    """Later the recovery point passes the segment, so a recovery after a power loss does not rebuild them."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+    operations: list[tuple[str, str]] = []
+    files.rule = lambda operation, path: operations.append((operation, path))
+    log.roll()
+    created = next(number for number, (operation, _) in enumerate(operations) if operation == "create")
+    synced = {path for operation, path in operations[:created] if "sync" in operation}
+    assert {str(bed.path(0, suffix)) for suffix in (".log", ".index", ".timeindex")} <= synced
+
+
 def test_jitter_is_drawn_by_the_chance_of_the_environment(bed: LogBed) -> None:
     bed.topic = TopicConfig(segment_ms=10**6, segment_jitter_ms=10**5)
     segment = bed.open().view().segments[-1]
