@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from entry_parts import seal
 from log_bed import LogBed, records
 from stored_batches import records_in
 from stratalog.config.topic import TopicConfig
@@ -197,6 +198,16 @@ def test_impossible_sizes_are_corrupt(bed: LogBed, size: int) -> None:
     lying = data[:8] + size.to_bytes(4, "big", signed=True) + data[12:]
     with pytest.raises(CorruptBatchError):
         prepare_batches(lying, bed.topic, bed.components)
+
+
+def test_the_position_of_a_batch_without_a_codec_is_its_position_in_the_append(bed: LogBed) -> None:
+    sound = bed.batch(0, records(1)) + bed.batch(1, records(1))
+    unknown = bytearray(bed.batch(2, records(1)))
+    unknown[22] = 7  # the lower byte of the attributes: no codec has this id
+    seal(unknown)
+    with pytest.raises(UnsupportedCompressionError) as caught:
+        prepare_batches(sound + unknown, bed.topic, bed.components)
+    assert (caught.value.file, caught.value.position) == ("", len(sound))
 
 
 def test_a_batch_above_the_limit_is_refused(bed: LogBed) -> None:
