@@ -124,9 +124,8 @@ def _size_and_crc(data: bytes) -> int:
 
 def warm_case(local_log: LocalLog, store: Store, stack: ExitStack) -> Case:
     """Return the case that reads records as columns: from the disk cache of a tier, and from a log on local disk."""
-    engine = stack.enter_context(
-        engine_on(local_log.folder, store, {"tier.cache.dir": str(local_log.folder / "cache")})
-    )
+    cache = local_log.folder.with_name(f"{local_log.folder.name}-cache")
+    engine = stack.enter_context(engine_on(local_log.folder, store, {"tier.cache.dir": str(cache)}))
     logs = {_OURS: engine.log(REMOTE, 0), _LOCAL: engine.log(LOCAL, 0)}
     fetch_all(logs[_OURS])
 

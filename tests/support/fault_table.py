@@ -47,6 +47,7 @@ UNSEEN_LIES: Final = {
     "SegmentFile.sync": _NOT_SYNCED,
     "SegmentFile.trim": "after a wrong `True`, the engine syncs once more than necessary; after a wrong `False`, the new file size may not be durable, and recovery checks the end of the file",
     "IndexFile.close": _NO_RESULT,
+    "IndexFile.trim": _NO_RESULT,
     "IndexFile.sync": _NOT_SYNCED,
     "IndexFile.truncate": _ENTRY,
     "ObjectStore.close": _NO_RESULT,

@@ -160,11 +160,9 @@ def engine_settings(
     if not engine.log_dirs:
         raise ConfigError("no log directory is configured: set log.dirs to a directory")
     _check_places(engine.log_dirs)
-    for directory in engine.log_dirs:
-        if engine.tier is not None:
+    if engine.tier is not None:
+        for directory in engine.log_dirs:
             check_tier_is_outside(engine.tier, directory)
-        if engine.tier_cache_dir is not None:
-            _check_is_outside("tier.cache.dir", engine.tier_cache_dir, engine.tier_cache_dir, directory)
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}
     built_in = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
     built_in.replaced(built_in.known(defaults), "topic_defaults")
@@ -185,13 +183,8 @@ def _check_places(log_dirs: Sequence[str]) -> None:
 def check_tier_is_outside(tier: str, log_dir: str) -> None:
     """Raise ConfigError if the URI of a tier names a log directory, or a folder inside this log directory."""
     scheme, folder = split_scheme(tier)
-    if scheme == "file":
-        _check_is_outside("the tier", tier, folder, log_dir)
-
-
-def _check_is_outside(name: str, place: str, folder: str, log_dir: str) -> None:
-    if Path(folder).resolve().is_relative_to(Path(log_dir.removeprefix("file://")).resolve()):
+    if scheme == "file" and Path(folder).resolve().is_relative_to(Path(log_dir.removeprefix("file://")).resolve()):
         raise ConfigError(
-            f"{name} {place} is inside the log directory {log_dir}: use a folder outside of it, because a broker does "
+            f"the tier {tier} is inside the log directory {log_dir}: use a folder outside of it, because a broker does "
             "not start if a log directory contains folders that are not logs"
         )
