@@ -64,11 +64,13 @@ class LeastRecent:
         return len(self._sizes)
 
     def touch(self, key: Hashable) -> None:
-        """Make a cached item the most recently used one."""
-        self._sizes.move_to_end(key)
+        """Make a cached item the most recently used one. Do nothing for an unknown key."""
+        if key in self._sizes:
+            self._sizes.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
         """Add an item, and return the keys to evict. If the item is larger than the limit, return [key] only."""
+        self.remove(key)  # an interrupt may have come before the item was cached
         if size_bytes > self._limit_bytes:
             return [key]
         self._sizes[key] = size_bytes
@@ -136,6 +138,7 @@ class TwoQueues:
         If the item is larger than the limit, return [key] only. The result can also contain ``key`` if the item is
         large: a new item above a quarter of the limit, or a remembered item above three quarters.
         """
+        self.remove(key)  # an interrupt may have come before the item was cached
         if size_bytes > self._limit_bytes:
             return [key]
         remembered_bytes = self._remembered.pop(key, None)
@@ -213,7 +216,7 @@ class Cache(Generic[T]):
                 return item
             self._misses += 1
         own_load: Future[T] = Future()
-        try:  # an interrupt at any line below ends the load
+        try:  # an interrupt ends the load
             with self._lock:
                 item = self._items.get(key)
                 if item is not None:
@@ -280,9 +283,7 @@ class Cache(Generic[T]):
                 self._keep(key, data)
 
     def _keep(self, key: Hashable, data: T) -> None:
-        evicted_keys = self._order.add(
-            key, len(data)
-        )  # first, because an interrupt may follow: the order knows each item
+        evicted_keys = self._order.add(key, len(data))
         self._items[key] = data
         for evicted_key in evicted_keys:
             self._items.pop(evicted_key, None)

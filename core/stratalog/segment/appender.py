@@ -167,6 +167,8 @@ class Appender:
 
     def configure(self, config: TopicConfig) -> None:
         """Use new settings of the topic; the jitter stays the same."""
+        if self.segment.indexes():
+            self.prepare()  # the builders of open indexes need the settings with which these were opened
         self._config = config
         self._discard_derived()
         if self._first_timestamp_ms is not None:
@@ -224,14 +226,18 @@ class Appender:
         return self._growing
 
     def complete_indexes(self) -> None:
-        """Write the closing index entries, and release the reserved space. The index files stay open.
+        """Write the closing index entries, release the reserved space, and sync. The index files stay open.
 
-        The next append begins new builders, which continue after the stored entries.
+        If nothing was appended since the segment was opened, its closing entries are already in the files. After a
+        truncation, the closing entries are missing: call ``prepare`` first. The next append begins new builders, which
+        continue after the stored entries.
 
         Raises:
-            OutOfResourcesError: no space or no descriptors for the closing entries.
-            StorageError: writing an index failed.
+            OutOfResourcesError: no space or no descriptors for the closing entries. A later call writes them.
+            StorageError: writing or syncing an index failed.
         """
+        if self.segment.indexes():
+            self.prepare()  # after a failed call
         try:
             for role, builder in self._iter_builders() if self._builders else ():
                 self._write_index(role, builder.finish())
@@ -240,19 +246,20 @@ class Appender:
             self._discard_derived()
         for index in self.segment.indexes().values():
             index.trim()
+            index.sync()
 
     def finish(self) -> None:
-        """Write the closing index entries and seal the segment.
+        """Complete the indexes and close their files; raise the errors of ``complete_indexes`` and ``seal``."""
+        self.complete_indexes()
+        self.seal()
 
-        If nothing was appended since the segment was opened, its closing entries are already in the files. After a
-        truncation, the closing entries are missing: call ``prepare`` first.
+    def seal(self) -> None:
+        """Close the index files. Call ``complete_indexes`` first.
 
         Raises:
-            OutOfResourcesError: no space or no descriptors for the closing entries; the segment is not sealed.
             ClosedError: no descriptors or no space to seal the segment; some of its indexes may be closed.
-            StorageError: writing or syncing an index failed.
+            StorageError: closing an index failed.
         """
-        self.complete_indexes()
         try:
             self.segment.seal()
         except OutOfResourcesError as error:

@@ -261,14 +261,7 @@ class Segment(KeepsReadPosition):
         return dict(zip(index_files[::2], index_files[1::2], strict=True))
 
     def seal(self) -> None:
-        """Trim and close the growing index files: no more appends follow.
-
-        The transaction index is synced first, because it cannot be rebuilt from the segment alone. A crash may lose
-        other indexes, which can be rebuilt.
-        """
-        transactions = self.indexes().get(IndexRole.TRANSACTION)
-        if transactions is not None:
-            transactions.sync()
+        """Trim and close the growing index files, which are not synced here."""
         self._close_indexes()
 
     def close(self) -> None:

@@ -346,8 +346,8 @@ class _TransactionCheck(_IndexCheck):
 
     def __init__(self, segment: ReadableSegment, components: Components, stored_index: StoredIndex) -> None:
         super().__init__(segment, components, stored_index)
-        self._abort_markers: dict[int, int] = {}  # producer ids, by offset
-        self._ends: dict[int, list[int]] = {}  # offsets of all end markers, by producer id
+        self._last_ends: dict[int, int] = {}  # offset of the last end marker, by producer id
+        self._abort_markers: dict[int, tuple[int, int]] = {}  # producer id and its previous end marker, by offset
         self._expected_entries: list[AbortedTransaction] = []
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -360,9 +360,9 @@ class _TransactionCheck(_IndexCheck):
                 control = read_control(chunk.data, table[row], self.components)
                 if isinstance(control, EndMarker):
                     offset, producer_id = table.last_offset[row], table.producer_id[row]
-                    self._ends.setdefault(producer_id, []).append(offset)
                     if control.kind is ControlType.ABORT:
-                        self._abort_markers[offset] = producer_id
+                        self._abort_markers[offset] = producer_id, self._last_ends.get(producer_id, -1)
+                    self._last_ends[producer_id] = offset
 
     def finish(self, report: SegmentReport) -> Iterator[Finding]:
         """Compare the entries with the markers."""
@@ -370,14 +370,13 @@ class _TransactionCheck(_IndexCheck):
         try:
             for entry in () if self.problem else self.reader:
                 assert isinstance(entry, AbortedTransaction)
-                if self._abort_markers.get(entry.last_offset) != entry.producer_id:
+                producer_id, previous_end = self._abort_markers.get(entry.last_offset, (None, -1))
+                if producer_id != entry.producer_id:
                     self.report_problem(
                         f"producer {entry.producer_id} has no abort marker at offset {entry.last_offset}"
                     )
                     break
-                ends = self._ends[entry.producer_id]
-                number = bisect_left(ends, entry.last_offset)
-                if number and entry.first_offset <= ends[number - 1]:
+                if entry.first_offset <= previous_end:
                     self.report_problem(
                         f"the transaction that producer {entry.producer_id} aborted at {entry.last_offset} begins at "
                         f"{entry.first_offset}, before its previous transaction ends"

@@ -117,7 +117,7 @@ def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
                 index.sync()
     except SegmentGoneError:
         with state.lock:
-            # rolled, or removed by retention; a roll syncs the indexes
+            # rolled, or removed by retention; a roll has synced the indexes
             closed_since = segment is not state.writes.segments[-1]
         if not closed_since:
             raise

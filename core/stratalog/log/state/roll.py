@@ -25,8 +25,8 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     might not fit into 32 bits. If the active segment has no records and already begins at the base offset, the active
     segment is kept.
 
-    The old segment's records are made durable before the new file exists. Without this, a power loss could remove these
-    records and keep later records. Kafka syncs the old segment after the roll, in the background.
+    The old segment's records and indexes are made durable before the new file exists. Without this, a power loss could
+    remove these records and keep later records. Kafka syncs the old segment after the roll, in the background.
 
     Raises:
         OutOfResourcesError: no space or no descriptors for the new files. The log does not change. If the new files
@@ -73,14 +73,12 @@ def _begin_segment(state: LogState, active: Segment, base: int) -> tuple[Segment
         durability.note_segment_synced()
     # The recovery point can pass the segment when the next one exists. Then recovery does not rebuild its indexes.
     state.writes.appender.complete_indexes()
-    for index in active.indexes().values():
-        index.sync()
     if IndexRole.TRANSACTION in active.indexes():
         state.files.sync()  # a power loss could remove this file
     segment, appender = next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.writes.producers)
-        state.writes.appender.finish()
+        state.writes.appender.seal()
     except BaseException:
         segment.close()
         raise

@@ -209,7 +209,10 @@ def test_a_roll_that_fails_for_lack_of_space_leaves_indexes_that_grow(bed: LogBe
 
 @pytest.mark.parametrize("index_bytes", [24, 1 << 20])
 @pytest.mark.parametrize("operation", ["create", "allocate"])
-def test_failed_rolls_lose_no_closing_entry(bed: LogBed, operation: str, index_bytes: int) -> None:
+@pytest.mark.parametrize("appends_follow", [True, False])
+def test_failed_rolls_lose_no_closing_entry(
+    bed: LogBed, operation: str, index_bytes: int, *, appends_follow: bool
+) -> None:
     """A closing entry that could not be written, or a time index that is full since, must not leave a wrong index."""
     bed.files_port = files = FaultyVfs()
     bed.topic = TopicConfig(segment_index_bytes=index_bytes)
@@ -220,11 +223,27 @@ def test_failed_rolls_lose_no_closing_entry(bed: LogBed, operation: str, index_b
         with pytest.raises(OutOfResourcesError):
             log.roll()
         files.rule = None
-    log.append(records(1, start=3))
-    log.roll()
-    assert offsets_in(log) == list(range(4))
+    if appends_follow:
+        log.append(records(1, start=3))
+        log.roll()
+    assert offsets_in(log) == list(range(4 if appends_follow else 3))
     assert log.close()
     assert check_log(bed.files(), bed.components).findings == []
+
+
+def test_larger_indexes_can_be_set_after_a_failed_roll(bed: LogBed) -> None:
+    bed.files_port = files = FaultyVfs()
+    bed.topic = TopicConfig(segment_index_bytes=24, index_interval_bytes=0)
+    log = bed.open()
+    log.append(records(1))
+    files.rule = failing("create", errno.ENOSPC)
+    with pytest.raises(OutOfResourcesError):
+        log.roll()
+    files.rule = None
+    log.maintenance.configure(TopicConfig(segment_index_bytes=1 << 20, index_interval_bytes=0), bed.components)
+    for offset in range(1, 10):
+        log.append(records(1, start=offset))
+    assert offsets_in(log) == list(range(10))
 
 
 def test_a_roll_syncs_the_indexes_before_the_next_segment_exists(bed: LogBed) -> None:
