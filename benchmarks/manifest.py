@@ -23,7 +23,8 @@ from harness import Machine, Options, Reporter, Verdict, parse_options, peak_of
 from stratalog import open_reader
 from stratalog.config.settings_sources import read_settings
 from stratalog.env import Env
-from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from harness.memory import peak_of
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot

@@ -12,7 +12,7 @@ from sim_objects import SimBucket, SimObjectStore
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.model.names import log_prefix, segments_prefix
+from stratalog.model.object_keys import log_prefix, segments_prefix
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer

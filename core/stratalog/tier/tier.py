@@ -16,14 +16,8 @@ from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError
 from stratalog.model.arguments import CheckedArguments
-from stratalog.model.names import (
-    TopicId,
-    TopicPartition,
-    deleted_topic_key,
-    is_own_key,
-    log_prefix,
-    segments_prefix,
-)
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import deleted_topic_key, is_own_key, log_prefix, segments_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.head import ClockReading

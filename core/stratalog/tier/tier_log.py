@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from stratalog.errors import FencedEpochError, StorageError
-from stratalog.model.names import TopicId, TopicPartition, parse_segment_key, segments_prefix, upload_time_ms
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section

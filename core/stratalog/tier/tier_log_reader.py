@@ -14,7 +14,8 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ReadOnlyError, StorageError, StoreError, TamperedManifestError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.arguments import CheckedArguments
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key, segments_prefix
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, manifest_key, segments_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.entry_tree import walk

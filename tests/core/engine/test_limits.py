@@ -16,7 +16,8 @@ from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.restore.restore import RestoreRequest, restore
 from stratalog.errors import ConfigError, CorruptManifestError, CorruptObjectError, EpochsExhaustedError, StorageError
-from stratalog.model.names import TopicPartition, log_prefix, segments_prefix
+from stratalog.model.names import TopicPartition
+from stratalog.model.object_keys import log_prefix, segments_prefix
 from stratalog.model.offsets import MAX_EPOCH, next_epoch
 from stratalog.model.segment_info import FileKind
 from stratalog.reading.open_reader import open_host, open_tier

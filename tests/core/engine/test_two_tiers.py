@@ -24,7 +24,8 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, StoreError
 from stratalog.log.change import delete
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_prefix
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, manifest_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.spi.layouts import StoredSegment

@@ -7,23 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from drawn_names import hostile, logs, offsets, partitions, topic_ids, topics, uuids
 from stratalog.errors import InvalidTopicError
 from stratalog.model import names
-from stratalog.model.names import SegmentFileName, SegmentKey, TopicId, TopicPartition
-
-TOPIC_CHARACTERS = "abcXYZ019._-"
-LONG_MAX = (1 << 63) - 1
-
-topics = st.text(TOPIC_CHARACTERS, min_size=1, max_size=249).filter(lambda topic: topic not in {".", ".."})
-partitions = st.integers(0, (1 << 31) - 1)
-offsets = st.integers(0, LONG_MAX)
-uuids = st.uuids().filter(lambda value: value.int != 0)
-logs = st.builds(TopicPartition, topics, partitions)
-topic_ids = st.builds(TopicId.from_uuid, uuids)
-hostile = st.text(
-    st.sampled_from([*TOPIC_CHARACTERS, "/", "\\", "\0", "\n", " ", "=", "é", "٣", "%", ":"]), max_size=40
-)
-
+from stratalog.model.names import SegmentFileName, TopicId, TopicPartition
 
 # --- topics and ids ----------------------------------------------------------------------------------------------
 
@@ -186,120 +173,3 @@ def test_segment_files_sort_like_their_offsets(one: int, other: int) -> None:
 )
 def test_other_files_are_no_segment_files(name: str) -> None:
     assert names.parse_segment_file(name) is None
-
-
-# --- object keys -------------------------------------------------------------------------------------------------
-
-
-@given(logs, topic_ids, hostile)
-def test_a_prefix_is_parsed_back_from_any_key_under_it(log: TopicPartition, topic_id: TopicId, rest: str) -> None:
-    assert names.parse_log_prefix(names.log_prefix(log, topic_id) + rest) == (log, topic_id)
-
-
-@given(st.one_of(hostile, st.builds("{}-{}/{}/{}".format, hostile, topic_ids, hostile, hostile)))
-def test_a_prefix_that_parses_is_where_the_key_starts(key: str) -> None:
-    parsed = names.parse_log_prefix(key)
-    assert parsed is None or key.startswith(names.log_prefix(*parsed))
-
-
-GOOD_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "",
-        f"orders-{GOOD_ID}",
-        f"orders-{GOOD_ID}/0",
-        f"orders-{GOOD_ID}/00/x",
-        f"orders-{GOOD_ID}/2147483648/x",
-        f"orders-{GOOD_ID}/-1/x",
-        f"/orders-{GOOD_ID}/0/x",
-        f"..-{GOOD_ID}/0/x",
-        f"{'a' * 250}-{GOOD_ID}/0/x",
-        f"or ders-{GOOD_ID}/0/x",
-        f"orders-{'A' * 22}/0/x",
-        f"orders-{GOOD_ID[:-1]}R/0/x",
-        f"orders{GOOD_ID}/0/x",
-    ],
-)
-def test_other_keys_have_no_prefix(key: str) -> None:
-    assert names.parse_log_prefix(key) is None
-
-
-def test_a_prefix_is_never_built_from_a_bad_topic() -> None:
-    with pytest.raises(InvalidTopicError):
-        names.log_prefix(TopicPartition("../secrets", 0), TopicId(GOOD_ID))
-
-
-@given(logs, topic_ids, offsets, st.integers(0, (1 << 31) - 1), uuids)
-def test_a_segment_key_is_parsed_back(
-    log: TopicPartition, topic_id: TopicId, base_offset: int, epoch: int, unique: uuid.UUID
-) -> None:
-    prefix = names.log_prefix(log, topic_id)
-    key = names.segment_key(prefix, base_offset, epoch, unique)
-    assert names.parse_segment_key(prefix, key) == SegmentKey(base_offset, epoch)
-    assert names.is_segment_key(prefix, key)
-    assert key.startswith(names.segments_prefix(prefix))
-    assert not names.is_segment_key(prefix + "x", key)
-
-
-@given(st.integers(0, (1 << 48) - 1), st.integers(0, (1 << 80) - 1))
-def test_a_segment_key_contains_the_time_of_its_upload(now_ms: int, random_bits: int) -> None:
-    unique = names.upload_id(now_ms, random_bits)
-    assert names.upload_time_ms(names.segment_key("t-id/0/", 5, 2, unique, "log")) == now_ms
-    assert unique > names.upload_id(max(now_ms - 1, 0), random_bits) or now_ms == 0
-
-
-def test_a_segment_key_of_an_earlier_release_has_no_upload_time() -> None:
-    assert names.upload_time_ms(names.segment_key("t-id/0/", 5, 2, uuid.uuid4())) is None
-    assert names.upload_time_ms("t-id/0/manifest/00000000000000000001") is None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        f"99999999999999999999-0-{'a' * 32}.seg",
-        f"00000000000000000000-2147483648-{'a' * 32}.seg",
-        f"00000000000000000000-01-{'a' * 32}.seg",
-        f"00000000000000000000--1-{'a' * 32}.seg",
-        f"00000000000000000000-0-{'A' * 32}.seg",
-        f"00000000000000000000-0-{'a' * 32}",
-        f"00000000000000000000-0-{'a' * 32}.seg\n",
-        f"00000000000000000000-0-{'a' * 32}.seg/x",
-    ],
-)
-def test_other_keys_are_no_segments(name: str) -> None:
-    assert not names.is_segment_key("p/", f"p/segments/{name}")
-
-
-@given(logs, topic_ids, offsets)
-def test_a_manifest_key_is_parsed_back(log: TopicPartition, topic_id: TopicId, version: int) -> None:
-    prefix = names.log_prefix(log, topic_id)
-    key = names.manifest_key(prefix, version)
-    assert names.parse_manifest_key(prefix, key) == version
-    assert key.startswith(names.manifest_prefix(prefix))
-
-
-@given(offsets, offsets)
-def test_manifest_keys_sort_like_their_versions(one: int, other: int) -> None:
-    assert (names.manifest_key("p/", one) < names.manifest_key("p/", other)) == (one < other)
-
-
-@pytest.mark.parametrize("name", ["", "1", "0" * 19, "0" * 21, "9" * 20, "0" * 20 + ".tmp", "0" * 20 + "\n", "٣" * 20])
-def test_other_keys_are_no_manifests(name: str) -> None:
-    assert names.parse_manifest_key("p/", f"p/manifest/{name}") is None
-
-
-@given(logs, topic_ids, st.text(max_size=20), logs, topic_ids)
-def test_a_listing_continues_behind_a_log_and_misses_no_other(
-    log: TopicPartition, topic_id: TopicId, rest: str, other: TopicPartition, other_id: TopicId
-) -> None:
-    prefix = names.log_prefix(log, topic_id)
-    after = names.after_log_prefix(prefix).encode()
-    assert (prefix + rest).encode() < after
-    for next_log in (other, TopicPartition(log.topic, other.partition)):
-        for further_id in (topic_id, other_id):
-            key = (names.log_prefix(next_log, further_id) + rest).encode()
-            assert key.startswith(prefix.encode()) or not prefix.encode() <= key < after

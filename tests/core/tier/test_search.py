@@ -22,7 +22,7 @@ from sim_objects import ObjectFault, SimObjectStore, SimRequest, random_faults
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError, StoreError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import Buffer
-from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
+from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes

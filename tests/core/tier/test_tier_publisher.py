@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.model.names import log_prefix
+from stratalog.model.object_keys import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.commit.replace_change import SegmentSwap

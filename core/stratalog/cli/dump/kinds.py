@@ -25,7 +25,6 @@ from stratalog.model.names import (
     MOVED_FILE,
     NEXT_EPOCH_FILE,
     OFFSET_INDEX_SUFFIX,
-    PAGE_SUFFIX,
     PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
     RESTORE_NOTE_FILE,
@@ -37,11 +36,14 @@ from stratalog.model.names import (
     TIME_INDEX_SUFFIX,
     TOPICS_FILE,
     TRANSACTION_INDEX_SUFFIX,
+    parse_segment_file,
+)
+from stratalog.model.object_keys import (
+    PAGE_SUFFIX,
     manifest_prefix,
     pages_prefix,
     parse_manifest_key,
     parse_page_key,
-    parse_segment_file,
     parse_segment_key,
     segments_prefix,
 )

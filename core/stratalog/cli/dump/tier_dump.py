@@ -15,7 +15,8 @@ from stratalog.cli.dump.section_dump import dump_extras
 from stratalog.cli.dump.source import Source, read_all
 from stratalog.cli.dump.state_dump import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, parse_log_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo

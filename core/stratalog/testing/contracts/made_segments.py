@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from stratalog.model.batches import Buffer
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, segment_key
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.spi.layouts import SegmentSource

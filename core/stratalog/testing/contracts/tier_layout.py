@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from stratalog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, StorageError
-from stratalog.model.names import is_segment_key
+from stratalog.model.object_keys import is_segment_key
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo

@@ -27,7 +27,8 @@ from typing import Final, TypeAlias
 
 from stratalog.env import Env
 from stratalog.errors import ConfigError, FencedEpochError, ObjectNotFoundError, StoreThrottledError, StoreTimeoutError
-from stratalog.model.names import manifest_key, random_uuid
+from stratalog.model.names import random_uuid
+from stratalog.model.object_keys import manifest_key
 from stratalog.spi.objects import Created
 from stratalog.tier.manifest.entry_tree import next_root, walk
 from stratalog.tier.manifest.head import ClockReading, HeadFinder

@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import Final
 
 from stratalog.errors import ConfigError, PluginError, PluginImportError, TamperedManifestError
-from stratalog.model.names import TopicPartition, manifest_key
+from stratalog.model.names import TopicPartition
+from stratalog.model.object_keys import manifest_key
 from stratalog.registry.guarded_parts import guard_of
 from stratalog.spi.layouts import ManifestAuthenticator, StoredSegment, Unauthenticated
 from stratalog.tier.manifest.root import Head, Root, RootMac

@@ -14,7 +14,8 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key, manifest_prefix, parse_manifest_key
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix, parse_manifest_key
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.root import RECENT_COMMITS, Head, Root

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from stratalog.errors import ConfigError, TamperedManifestError
-from stratalog.model.names import manifest_key
+from stratalog.model.object_keys import manifest_key
 from stratalog.model.timestamps import from_unix_ms, unix_ms
 from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from stratalog.model.names import is_segment_key
+from stratalog.model.object_keys import is_segment_key
 from stratalog.model.offsets import MAX_EPOCH
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
 from stratalog.extensions import extension
-from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.stored import checked_slices, exactly, stored_fields
 from stratalog.tier.manifest.json_fields import canonical, load_object, sha256_of

@@ -7,8 +7,9 @@ from typing import Final
 
 from stratalog.env.cache import Cache
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
-from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.notes import readable
+from stratalog.model.object_keys import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import BytesSource
 from stratalog.tier.manifest.json_fields import sha256_of

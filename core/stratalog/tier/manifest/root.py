@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from stratalog.model.arguments import checked
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, page_key
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, page_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.json_fields import sha256_of

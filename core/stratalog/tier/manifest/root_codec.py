@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from stratalog.config.keys import INT_MAX
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.notes import readable
+from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.stored import exactly
 from stratalog.tier.manifest.json_fields import JsonFields, canonical, load_object, sha256_of

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stratalog.model.names import (
-    TopicId,
-    TopicPartition,
+from stratalog.model.names import TopicId, TopicPartition, unknown_topic
+from stratalog.model.object_keys import (
     after_log_prefix,
     log_prefix,
     manifest_key,
     manifest_prefix,
     parse_log_prefix,
     parse_manifest_key,
-    unknown_topic,
 )
 from stratalog.tier.store.store import LIST_LIMIT, TierStore
 

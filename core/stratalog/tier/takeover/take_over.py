@@ -17,14 +17,7 @@ from stratalog.errors import AttachError, StorageError
 from stratalog.log.folder.directory_state import store_topic_id
 from stratalog.log.folder.folder import store_epochs, store_snapshot
 from stratalog.log.load.tier_producers import producers_at
-from stratalog.model.names import (
-    LEADER_EPOCHS_FILE,
-    LOG_SUFFIX,
-    TopicId,
-    TopicPartition,
-    segment_file,
-    unknown_topic,
-)
+from stratalog.model.names import LEADER_EPOCHS_FILE, LOG_SUFFIX, TopicId, TopicPartition, segment_file, unknown_topic
 from stratalog.model.offsets import EpochEntry, LogOffsets
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components

@@ -26,7 +26,7 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import ConfigError, StoreTimeoutError
-from stratalog.model.names import deleted_topic_key, manifest_key
+from stratalog.model.object_keys import deleted_topic_key, manifest_key
 from stratalog.spi.objects import Created, ObjectInfo
 from stratalog.tier.manifest.head import WARM_HEAD_MS, HeadFinder
 from stratalog.tier.manifest.pages import Pages

@@ -18,14 +18,8 @@ from itertools import groupby
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
-from stratalog.model.names import (
-    TopicId,
-    TopicPartition,
-    log_prefix,
-    parse_segment_key,
-    segments_prefix,
-    upload_time_ms,
-)
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.object_keys import log_prefix, parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import StoredSegment, TierLayout, Unauthenticated
 from stratalog.spi.objects import ObjectInfo

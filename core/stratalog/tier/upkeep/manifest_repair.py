@@ -31,7 +31,8 @@ from stratalog.errors import (
     StoreError,
     StoreTimeoutError,
 )
-from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key, random_uuid
+from stratalog.model.names import random_uuid
+from stratalog.model.object_keys import manifest_key, pages_prefix, parse_page_key, quarantined_key
 from stratalog.model.offsets import MAX_EPOCH
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment

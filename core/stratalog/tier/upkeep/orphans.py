@@ -21,7 +21,7 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import FencedEpochError, StoreError, UnknownTopicError
-from stratalog.model.names import pages_prefix, parse_page_key, parse_segment_key, segments_prefix
+from stratalog.model.object_keys import pages_prefix, parse_page_key, parse_segment_key, segments_prefix
 from stratalog.spi.objects import UnfinishedUpload
 from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import Pages

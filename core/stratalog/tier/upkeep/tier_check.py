@@ -22,7 +22,7 @@ from stratalog.errors import (
     StorageError,
     TamperedManifestError,
 )
-from stratalog.model.names import manifest_key, pages_prefix, segments_prefix
+from stratalog.model.object_keys import manifest_key, pages_prefix, segments_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.components import Components

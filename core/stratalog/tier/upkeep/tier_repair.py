@@ -18,7 +18,7 @@ from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageErr
 from stratalog.log.folder.folder import read_epochs
 from stratalog.log.load.overflow import open_pieces
 from stratalog.model.batches import Buffer
-from stratalog.model.names import log_prefix, quarantine_key
+from stratalog.model.object_keys import log_prefix, quarantine_key
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind, Repair

@@ -8,7 +8,7 @@ from functools import partial
 
 from stratalog.env import Env
 from stratalog.errors import ClosedError, PluginError
-from stratalog.model.names import log_prefix, segment_key, upload_id
+from stratalog.model.object_keys import log_prefix, segment_key, upload_id
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section

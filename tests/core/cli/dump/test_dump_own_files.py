@@ -18,9 +18,8 @@ from stratalog.model.names import (
     RESTORING_FILE,
     STAGED_PREFIX,
     TIER_NOTE_FILE,
-    quarantine_key,
-    quarantined_key,
 )
+from stratalog.model.object_keys import quarantine_key, quarantined_key
 from stratalog.writing import WriteMark, WriteTarget
 
 LOG = TopicPartition("t", 0)

@@ -7,7 +7,7 @@ import pytest
 from sim_objects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
+from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.objects import Created
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.commit.committer import Committer, Decide

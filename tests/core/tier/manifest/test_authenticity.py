@@ -10,7 +10,7 @@ import pytest
 from sim_objects import SimObjectStore
 from stratalog.errors import ConfigError, CorruptManifestError, PluginError, TamperedManifestError
 from stratalog.log.read.tier_view import RemoteView
-from stratalog.model.names import log_prefix, manifest_key
+from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.spi.layouts import ManifestAuthenticator, Unauthenticated
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import Root, RootMac

@@ -10,7 +10,7 @@ import pytest
 
 from sim_objects import SimObjectStore
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError, StorageError, UnknownComponentError
-from stratalog.model.names import log_prefix, pages_prefix, parse_page_key
+from stratalog.model.object_keys import log_prefix, pages_prefix, parse_page_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
-from stratalog.model.names import TopicPartition, log_prefix, manifest_key
+from stratalog.model.names import TopicPartition
+from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment

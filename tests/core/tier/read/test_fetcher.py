@@ -8,7 +8,7 @@ import pytest
 from sim_objects import ALL_CAPABILITIES, ObjectFault, SimObjectStore, scripted_faults
 from stratalog.config.engine_settings import Limits
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, UnknownComponentError
-from stratalog.model.names import is_segment_key, log_prefix
+from stratalog.model.object_keys import is_segment_key, log_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole

@@ -29,8 +29,8 @@ from stratalog.model.names import (
     LOG_STARTS_FILE,
     PARTITION_METADATA_FILE,
     TopicId,
-    log_prefix,
 )
+from stratalog.model.object_keys import log_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view

@@ -6,7 +6,7 @@ import pytest
 
 from sim_objects import ObjectFault, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
-from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
+from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.manifest.root_codec import encode_root

@@ -13,7 +13,7 @@ from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.engine.restore.restore import restore
 from stratalog.errors import StoreError, StoreTimeoutError
-from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
+from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Repair

@@ -16,7 +16,7 @@ from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock, SystemClock
-from stratalog.model.names import log_prefix, manifest_key, segment_key
+from stratalog.model.object_keys import log_prefix, manifest_key, segment_key
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components

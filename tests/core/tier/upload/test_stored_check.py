@@ -13,7 +13,7 @@ from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptObjectError, PluginError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
+from stratalog.model.object_keys import log_prefix, manifest_prefix, segments_prefix
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, BytesSource, Created, ObjectInfo

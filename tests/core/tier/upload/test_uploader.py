@@ -16,7 +16,7 @@ from stratalog.errors import (
     StoreTimeoutError,
     UnknownComponentError,
 )
-from stratalog.model.names import log_prefix, parse_segment_key
+from stratalog.model.object_keys import log_prefix, parse_segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
