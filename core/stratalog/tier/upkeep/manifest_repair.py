@@ -42,10 +42,10 @@ from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
 from stratalog.tier.manifest.pages import Item, build_page
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in_commit_id
+from stratalog.tier.manifest.root_chain import read_chain
 from stratalog.tier.manifest.root_codec import new_root
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
-from stratalog.tier.upkeep.tier_check import read_chain
 
 _EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
 _CREATES: Final = 4  # attempts while replies are lost
