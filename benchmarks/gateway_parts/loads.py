@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from gateway_parts.servers import Server
-from gateway_parts.wire import Batch, Connection, count_batches, fetch_exchange, produce_exchange
+from gateway_parts.wire import Batch, Connection, Exchange, count_batches, fetch_exchange, produce_exchange
 from harness import Case, Sample, Side
 
 KIB: Final = 1 << 10
@@ -39,7 +39,7 @@ class _ServerSide(Side):
     def delete_topics(self) -> None:
         """Delete the topics of this side, so that the system reuses their memory for the next files.
 
-        In a virtual machine, memory that was never used before can cost twice as much.
+        In a virtual machine, a write to memory that was never used before can cost several times as much.
         """
         with Connection(self._server.port) as connection:
             for topic in self._topics:
@@ -52,15 +52,13 @@ class _ServerSide(Side):
 
 
 class ProduceSide(_ServerSide):
-    """Produce requests with one batch each. Each connection writes to its own topic."""
+    """Produce requests with one batch each. Each connection writes to its own topic, a new one for each sample."""
 
     def __init__(self, server: Server, batch: Batch, connections: int) -> None:
         super().__init__(server)
-        self._batch, self._topics = batch, [f"produce-{uuid.uuid4().hex[:8]}" for _ in range(connections)]
-        self._connections = [Connection(server.port) for _ in self._topics]
-        self._exchanges = [produce_exchange(topic, batch.data) for topic in self._topics]
-        for topic, connection in zip(self._topics, self._connections, strict=True):
-            connection.create(topic, 1)
+        self._batch, self._connections = batch, [Connection(server.port) for _ in range(connections)]
+        self._exchanges: list[Exchange] = []
+        self._create_topics()
 
     def check(self) -> None:
         """Produce one batch on each connection, and read it back."""
@@ -69,7 +67,7 @@ class ProduceSide(_ServerSide):
             connection.exchange(fetch_exchange(topic, 0, 2 * MIB, len(self._batch.data)))
 
     def sample(self, calls: int) -> Sample:
-        """Send ``calls`` requests, spread over the connections."""
+        """Send ``calls`` requests, spread over the connections. Then delete what they wrote."""
 
         def work() -> None:
             share = -(-calls // len(self._connections))
@@ -81,7 +79,16 @@ class ProduceSide(_ServerSide):
                 for thread in running:
                     thread.result()
 
-        return self._measure(work)
+        sample = self._measure(work)
+        self.delete_topics()
+        self._create_topics()
+        return sample
+
+    def _create_topics(self) -> None:
+        self._topics = [f"produce-{uuid.uuid4().hex[:8]}" for _ in self._connections]
+        self._exchanges = [produce_exchange(topic, self._batch.data) for topic in self._topics]
+        for topic, connection in zip(self._topics, self._connections, strict=True):
+            connection.create(topic, 1)
 
 
 class FetchSide(_ServerSide):

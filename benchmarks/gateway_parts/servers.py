@@ -87,6 +87,8 @@ def broker(folder: Path) -> Iterator[Server]:
         "controller.listener.names": "CONTROLLER",
         "log.dirs": folder / "broker",
         "offsets.topic.replication.factor": 1,
+        "log.segment.delete.delay.ms": 100,  # with the next line: deleted topics release their memory at once
+        "log.initial.task.delay.ms": 100,
     }
     properties = folder / "server.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
