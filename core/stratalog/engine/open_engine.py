@@ -19,7 +19,7 @@ from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import ConfigError, StoreError
 from stratalog.model.arguments import checked
 from stratalog.reading.component_host import ComponentHost, split_scheme
-from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.reading.open_reader import check_cache_is_outside, check_is_outside, open_host, open_tier
 from stratalog.tier.tier import Tier
 
 PathLike = str | os.PathLike[str]
@@ -161,8 +161,7 @@ def engine_settings(
         raise ConfigError("no log directory is configured: set log.dirs to a directory")
     _check_places(engine.log_dirs)
     if engine.tier is not None:
-        for directory in engine.log_dirs:
-            check_tier_is_outside(engine.tier, directory)
+        check_tier_is_outside(engine.tier, engine, engine.log_dirs)
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}
     built_in = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
     built_in.replaced(built_in.known(defaults), "topic_defaults")
@@ -180,11 +179,10 @@ def _check_places(log_dirs: Sequence[str]) -> None:
                 raise ConfigError(f"one log directory is inside another: {path} and {log_dirs[index]}")
 
 
-def check_tier_is_outside(tier: str, log_dir: str) -> None:
-    """Raise ConfigError if the URI of a tier names a log directory, or a folder inside this log directory."""
+def check_tier_is_outside(tier: str, config: EngineConfig, log_dirs: Sequence[str]) -> None:
+    """Raise ConfigError if a tier or its cache, ``tier.cache.dir``, is a log directory, or inside a log directory."""
     scheme, folder = split_scheme(tier)
-    if scheme == "file" and Path(folder).resolve().is_relative_to(Path(log_dir.removeprefix("file://")).resolve()):
-        raise ConfigError(
-            f"the tier {tier} is inside the log directory {log_dir}: use a folder outside of it, because a broker does "
-            "not start if a log directory contains folders that are not logs"
-        )
+    if scheme == "file":
+        for log_dir in log_dirs:
+            check_is_outside(f"the tier {tier}", folder, log_dir)
+    check_cache_is_outside(config, log_dirs)

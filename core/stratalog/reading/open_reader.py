@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 
+from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.env import Env
 from stratalog.errors import ConfigError
@@ -57,8 +59,8 @@ def open_reader(
         StoreError: the store of the tier cannot be read.
         UnknownComponentError: no installed plugin supports the URI's scheme.
         UnknownSettingError, ConfigError: ``config`` has an unknown or wrong setting, ``as_of`` is given for a
-            directory (even with ``tier``), ``as_of`` has no time zone, ``tier`` is not a URI, or ``tier_options`` has
-            a wrong value.
+            directory (even with ``tier``), ``as_of`` has no time zone, ``tier`` is not a URI, ``tier_options`` has
+            a wrong value, or ``tier.cache.dir`` is inside the directory that is read with ``tier``.
         PluginError: a plugin breaks the plugin interface, or a call into a plugin did not return within
             ``plugin.deadline.ms``.
     """
@@ -109,11 +111,11 @@ def open_settled(
             else:
                 if as_of is not None:
                     raise ConfigError("as_of needs a tier without a directory: give the tier's URI")
-                tier_behind = None
+                tier_behind, paths = None, (text, *other_paths)
                 if tier is not None:
+                    check_cache_is_outside(settings.engine, paths)
                     tier_behind = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
                     after_error.enter_context(tier_behind)
-                paths = (text, *other_paths)
                 stores = [after_error.enter_context(host.segment_store(path, read_only=True)) for path in paths]
                 reader = DirectoryReader(", ".join(paths), host, stores, tier_behind)
             after_error.pop_all()  # the reader closes everything
@@ -171,6 +173,22 @@ def open_tier_store(
     provider = catalogue.by_scheme(scheme)
     store = catalogue.open(provider, host.opener.context(provider, location=uri, options=options, read_only=read_only))
     return TierStore(store, host.env, host.settings.engine, host.settings.limits, catalogue.guard(provider))
+
+
+def check_cache_is_outside(config: EngineConfig, log_dirs: Iterable[str]) -> None:
+    """Raise ConfigError if the setting ``tier.cache.dir`` names a log directory, or a folder inside a log directory."""
+    if config.tier_cache_dir is not None:
+        for log_dir in log_dirs:
+            check_is_outside(f"tier.cache.dir {config.tier_cache_dir}", config.tier_cache_dir, log_dir)
+
+
+def check_is_outside(place: str, folder: str, log_dir: str) -> None:
+    """Raise ConfigError if a folder is a log directory, or inside a log directory. ``place`` begins the error text."""
+    if Path(folder).resolve().is_relative_to(Path(log_dir.removeprefix("file://")).resolve()):
+        raise ConfigError(
+            f"{place} is inside the log directory {log_dir}: use a folder outside of it, because a broker does not "
+            "start if a log directory contains folders that are not logs"
+        )
 
 
 def open_host(settings: Settings, plugins: Sequence[object] = (), env: Env | None = None) -> ComponentHost:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import Record, TopicId, open_engine
+from stratalog import Record, TopicId, open_engine, open_reader
+from stratalog.engine.restore.restore import restore
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, LogDirLockedError, StorageError, TopicExistsError
@@ -49,6 +50,26 @@ def test_a_tier_inside_a_log_directory_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(ConfigError, match=f"the tier {uri} is inside the log directory a: use a folder outside"):
         open_engine(["b", "a"], tier=uri)
     assert [*(tmp_path / "a").rglob("*")] == [tmp_path / "a" / "tier"]
+
+
+@pytest.mark.parametrize("place", ["a", "a/cache", "link/cache", "a/./b/../cache"])
+def test_a_cache_inside_a_log_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    filled(tmp_path / "a")
+    files = {*(tmp_path / "a").rglob("*")}
+    (tmp_path / "link").symlink_to("a", target_is_directory=True)
+    (tmp_path / "tier").mkdir()
+    uri, config = f"file://{tmp_path / 'tier'}", {"tier.cache.dir": place}
+    text = f"tier.cache.dir {place} is inside the log directory a: use a folder"
+    with pytest.raises(ConfigError, match=text):
+        open_engine(["b", "a"], tier=uri, config=config)
+    with pytest.raises(ConfigError, match=text):
+        open_reader("a", tier=uri, config=config)
+    with pytest.raises(ConfigError, match=text):
+        restore(uri, "a", config=config)
+    assert {*(tmp_path / "a").rglob("*")} == files
+    with open_reader("a", config=config) as reader:  # without a tier, there is no cache
+        assert [record.value for record in reader.log("t", 0).records()] == [b"v"]
 
 
 def test_names_that_only_look_alike_are_fine(tmp_path: Path) -> None:

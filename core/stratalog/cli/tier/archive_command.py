@@ -103,9 +103,10 @@ def archive(
     because the store failed.
     """
     settings = place.settings()
+    check_tier_is_outside(place.uri, settings.engine, directories)
     with ExitStack() as stack:
         host = stack.enter_context(open_host(settings))
-        stores = [stack.enter_context(_source(host, directory, place.uri)) for directory in directories]
+        stores = [stack.enter_context(_source(host, directory)) for directory in directories]
         copy_rate = CopyRate(rate, host.env.clock)
         plan = ArchivePlan(
             config=_topic_config(host, settings, layout),
@@ -120,10 +121,9 @@ def archive(
         return run.follow(round(interval * 1000)) if follow else run.once()
 
 
-def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
-    """Open a log directory for reading; raise ConfigError if the tier is inside the directory."""
+def _source(host: ComponentHost, directory: str) -> SegmentStore:
+    """Open a log directory for reading."""
     check_directory(Path(directory))
-    check_tier_is_outside(uri, directory)
     store = host.segment_store(directory, read_only=True)
     try:
         check_log_directory(store)

@@ -140,15 +140,15 @@ def restore(
         AttachError: there are four cases. The directory has records of a topic that is not in ``overwrite``. It belongs
             to a broker and lacks a topic. It has an unfinished restore of other logs. The manifest of a log was not
             rebuilt completely.
-        ConfigError, StorageError: the tier is inside the directory, or does not have the log or the end offset, or a new
-            name is invalid, or is the name of another restored topic.
+        ConfigError, StorageError: the tier or ``tier.cache.dir`` is inside the directory, or the tier does not have the
+            log or the end offset, or a new name is invalid, or is the name of another restored topic.
         EpochsExhaustedError: a log is in the last possible leader epoch; restore the topic under another name.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
         LogDirLockedError: a broker or an engine uses the directory.
         StoreError, DiskFullError, LogDirError: the restore failed; repeat it.
     """
-    check_tier_is_outside(uri, os.fspath(directory))
     settings = read_settings(config, os.environ)
+    check_tier_is_outside(uri, settings.engine, [os.fspath(directory)])
     host = open_host(settings, plugins, env)
     try:
         with open_tier(host, uri, tier_options, read_only=True) as tier:

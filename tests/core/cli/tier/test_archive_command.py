@@ -109,6 +109,15 @@ def test_options_that_cannot_work_are_refused_before_anything_is_done(
     assert told in capsys.readouterr().err
 
 
+def test_a_cache_inside_the_log_directory_is_refused(
+    source: Path, target: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRATALOG_TIER_CACHE_DIR", str(source / "cache"))
+    assert run(["archive", str(source), target]) == 2
+    assert f"tier.cache.dir {source / 'cache'} is inside the log directory {source}" in capsys.readouterr().err
+    assert not (source / "cache").exists()
+
+
 def test_damage_is_reported_other_logs_are_archived_and_the_exit_code_is_1(
     source: Path, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
