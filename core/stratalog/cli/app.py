@@ -53,8 +53,12 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands, in sections."""
-        texts = {name: text for name, text in _plugin_texts(ctx).items() if name not in OWN_COMMANDS}
+        """Write the list of commands, in sections. If the settings or a plugin are wrong, write the error instead."""
+        error_text, texts = "", dict[str, str]()
+        try:
+            texts = {name: text for name, text in _plugin_texts(ctx).items() if name not in OWN_COMMANDS}
+        except StorageError as error:
+            error_text = f"They are not listed, because of an error: {error}"
         sections = {
             section: [(name, command.help) for name, command in OWN_COMMANDS.items() if command.section == section]
             for section in SECTIONS
@@ -63,6 +67,9 @@ class LazyGroup(click.Group):
             if rows:
                 with formatter.section(section):
                     formatter.write_dl(sorted(rows))
+        if error_text:
+            with formatter.section("Commands of plugins"):
+                formatter.write_text(error_text)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with ``incomplete``."""

@@ -69,6 +69,35 @@ def test_a_variable_that_names_no_file_is_an_error(
     assert "missing.toml" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "there is no settings file"),
+        ("a = [", "is not valid TOML"),
+        ("durabilty = 'durable'", "unknown setting 'durabilty'"),
+        ("[plugins]\nmodules = ['missing_module']", "there is no module 'missing_module'"),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["verify", "--help"]])
+def test_help_works_with_a_wrong_settings_file(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str | None,
+    reason: str,
+    arguments: list[str],
+) -> None:
+    if text is not None:
+        (here / "wrong.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("STRATALOG_CONFIG", str(here / "wrong.toml"))
+    assert run(arguments) == 0
+    printed_help = capsys.readouterr().out
+    assert "Usage: stratalog" in printed_help
+    is_list = "verify" not in arguments
+    assert ("They are not listed, because of an error" in printed_help) is is_list
+    assert (reason in " ".join(printed_help.split())) is is_list
+
+
 def test_an_engine_of_a_program_reads_no_file_of_the_working_directory(here: Path, tmp_path: Path) -> None:
     (here / "stratalog.toml").write_text("durabilty = 'durable'\n", encoding="utf-8")
     with open_engine(tmp_path / "working") as engine:
