@@ -184,5 +184,5 @@ def check_tier_is_outside(tier: str, config: EngineConfig, log_dirs: Sequence[st
     scheme, folder = split_scheme(tier)
     if scheme == "file":
         for log_dir in log_dirs:
-            check_is_outside(f"the tier {tier}", folder, log_dir)
+            check_is_outside(f"the tier {tier}", folder.removeprefix("localhost"), log_dir)
     check_cache_is_outside(config, log_dirs)

@@ -183,8 +183,13 @@ def check_cache_is_outside(config: EngineConfig, log_dirs: Iterable[str]) -> Non
 
 
 def check_is_outside(place: str, folder: str, log_dir: str) -> None:
-    """Raise ConfigError if a folder is a log directory, or inside a log directory. ``place`` begins the error text."""
-    if Path(folder).resolve().is_relative_to(Path(log_dir.removeprefix("file://")).resolve()):
+    """Raise ConfigError if a folder is a log directory, or inside a log directory. ``place`` begins the error text.
+
+    A symbolic link inside the log directory to a folder outside of it is also an error.
+    """
+    path = Path(os.path.abspath(folder))  # noqa: PTH100 - Path.resolve would follow links
+    outer = Path(log_dir.removeprefix("file://")).resolve()
+    if any(part.resolve().is_relative_to(outer) for part in (Path(folder), path, *path.parents)):
         raise ConfigError(
             f"{place} is inside the log directory {log_dir}: use a folder outside of it, because a broker does not "
             "start if a log directory contains folders that are not logs"

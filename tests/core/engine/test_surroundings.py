@@ -40,16 +40,29 @@ def test_equal_and_nested_directories_are_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link"]
 
 
-@pytest.mark.parametrize("place", ["a", "a/tier", "link/tier", "a/./b/../tier"])
+@pytest.mark.parametrize("place", ["a", "a/tier", "link/tier", "a/./b/../tier", "a/outer", "link/outer/deeper"])
 def test_a_tier_inside_a_log_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """A broker does not start if a folder in its log directory is not the folder of a log."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a" / "tier").mkdir(parents=True)
     (tmp_path / "link").symlink_to("a", target_is_directory=True)
-    uri = f"file://{tmp_path / place}"
-    with pytest.raises(ConfigError, match=f"the tier {uri} is inside the log directory a: use a folder outside"):
-        open_engine(["b", "a"], tier=uri)
-    assert [*(tmp_path / "a").rglob("*")] == [tmp_path / "a" / "tier"]
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a" / "outer").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    for uri in (f"file://{tmp_path / place}", f"file://localhost{tmp_path / place}"):
+        with pytest.raises(ConfigError, match=f"the tier {uri} is inside the log directory a: use a folder outside"):
+            open_engine(["b", "a"], tier=uri)
+    assert {*(tmp_path / "a").rglob("*")} == {tmp_path / "a" / "tier", tmp_path / "a" / "outer"}
+
+
+def test_a_tier_and_a_cache_outside_of_the_log_directory_are_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "tier"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b" / "outer").symlink_to(tmp_path / "tier", target_is_directory=True)
+    open_engine("a", tier=f"file://{tmp_path}/b/outer", config={"tier.cache.dir": "a/../cache"}).close()
+    assert (tmp_path / "cache").is_dir()
 
 
 @pytest.mark.parametrize("place", ["a", "a/cache", "link/cache", "a/./b/../cache"])
