@@ -14,6 +14,7 @@ from stratalog.engine.open_engine import open_engine
 from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import LogDirError, LogDirLockedError, StorageError
 from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
+from stratalog.log.folder.folder import file_names, warn_of_missing_logs
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.model.events import LogRecovered
@@ -142,6 +143,8 @@ def _plan(
         loaded_log = load(files, components, TopicConfig(), LoadRequest.of(state, name, writable=False), progress)
     except StorageError as error:
         return RecoveredLog(name, error=str(error))
+    names = file_names(files)
+    warn_of_missing_logs(files, names, names)
     first = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
     for segment in loaded_log.segments:
         segment.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -11,13 +11,12 @@ from stratalog.env.progress import OnBytes, uncounted
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptCheckpointError, CorruptionError, CorruptSnapshotError
 from stratalog.log.folder.directory_state import read_topic_id
-from stratalog.log.folder.folder import check_file_names, file_names, open_segments, read_epochs
+from stratalog.log.folder.folder import check_file_names, file_names, missing_logs, open_segments, read_epochs
 from stratalog.log.load.overflow import find_active_spans, find_closed_spans, pieces_of
 from stratalog.log.load.producer_replay import newest_snapshot, replay_table, snapshot_offsets
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import (
     CLEANED_SUFFIX,
-    DIGEST_SUFFIX,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
@@ -117,10 +116,9 @@ def _check_files(
         if records:
             report.records = 0
         _SegmentsCheck(files, components, report, segments, on_bytes).run()
-    bases = {segment.base_offset for segment in segments}
     for check in (
         _find_leftovers(files),
-        _find_vanished(files, bases),
+        _find_vanished(files),
         _check_snapshots(files, report.log_end),
         _check_small_files(files),
     ):
@@ -207,24 +205,12 @@ def _find_leftovers(files: LogFiles) -> Iterator[Finding]:
             yield Finding(FindingKind.LEFT_OVER, files.path(file.name), 0, text)
 
 
-def _find_vanished(files: LogFiles, bases: Collection[int]) -> Iterator[Finding]:
-    """Yield a finding for each index without a segment.
-
-    Ignore an index below the first segment: it is from a deletion that a crash interrupted.
-    """
-    reported = set(bases)
-    for file in files.list():
-        parsed = parse_segment_file(file.name)
-        if parsed is None or parsed.state or parsed.suffix in {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX}:
-            continue
-        if parsed.base_offset not in reported and min(bases, default=0) < parsed.base_offset:
-            reported.add(parsed.base_offset)
-            path = files.path(segment_file(parsed.base_offset, LOG_SUFFIX))
-            text = (
-                f"the file is missing and {file.name} exists: restore the records before the next open, which removes "
-                "it"
-            )
-            yield Finding(FindingKind.DAMAGE, path, 0, text)
+def _find_vanished(files: LogFiles) -> Iterator[Finding]:
+    """Yield a finding for each index without a segment."""
+    names = file_names(files)
+    for log, index in missing_logs(names, names).items():
+        text = f"the file is missing and {index} exists: restore the records before the next open, which removes it"
+        yield Finding(FindingKind.DAMAGE, files.path(log), 0, text)
 
 
 def _check_snapshots(files: LogFiles, log_end: int) -> Iterator[Finding]:

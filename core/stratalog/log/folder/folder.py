@@ -19,10 +19,13 @@ from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
     DELETED_SUFFIX,
     DESCRIBING_SUFFIXES,
+    DIGEST_SUFFIX,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     NEXT_EPOCH_FILE,
     SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    SegmentFileName,
     parse_segment_file,
     segment_file,
 )
@@ -69,6 +72,7 @@ def open_segments(
     )
     live = plan.live
     if writable:
+        warn_of_missing_logs(files, plan.orphans, names)
         if plan.changes:
             _carry_out(plan, files)
             names[:] = file_names(files)
@@ -85,6 +89,43 @@ def open_segments(
     if writable:
         check_sizes(files, segments)
     return segments
+
+
+def missing_logs(indexes: Iterable[str], names: Collection[str]) -> dict[str, str]:
+    """Return the names of missing ``.log`` files, each with the name of an index of its segment.
+
+    A segment below the first one is left out, and a segment with a ``.log.deleted`` file: a crash has interrupted its
+    deletion. ``names`` are the names of all files.
+    """
+    bases = {parsed.base_offset for name in names if (parsed := parse_segment_file(name)) and _is_log(parsed)}
+    missing = dict[str, str]()
+    for name in indexes:
+        parsed = parse_segment_file(name)
+        if parsed is None or parsed.state or parsed.suffix in {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX}:
+            continue
+        log = segment_file(parsed.base_offset, LOG_SUFFIX)
+        is_above = parsed.base_offset > min(bases, default=0)
+        if is_above and parsed.base_offset not in bases and log + DELETED_SUFFIX not in names:
+            missing.setdefault(log, name)
+    return missing
+
+
+def _is_log(name: SegmentFileName) -> bool:
+    return name.suffix == LOG_SUFFIX and name.state in {"", SWAP_SUFFIX}
+
+
+def warn_of_missing_logs(files: LogFiles, indexes: Iterable[str], names: Collection[str]) -> None:
+    """Log a warning for each result of ``missing_logs``.
+
+    Source: apache/kafka LogLoader.loadSegmentFiles, which warns of an orphaned index file.
+    """
+    for log, index in sorted(missing_logs(indexes, names).items()):
+        _LOGGER.warning(
+            "%s is missing, but its index %s exists: the records of this segment may be lost, and recovery removes the "
+            "index",
+            files.path(log),
+            index,
+        )
 
 
 def _open_unread(name: str, files: LogFiles, components: Components) -> Segment:

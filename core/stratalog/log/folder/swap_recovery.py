@@ -38,6 +38,8 @@ class SwapPlan:
     do ``removals``, then ``renames``, logs before their indexes: while a ``.log.swap`` file exists, the next opening
     removes files with final names in its offset range.
 
+    ``orphans`` are those of ``removals`` that are indexes without a ``.log`` file.
+
     ``live`` maps each final name to the current name of the file. A reader uses ``live``, because it must not rename
     files.
     """
@@ -46,6 +48,7 @@ class SwapPlan:
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
     live: dict[str, str]
+    orphans: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -94,17 +97,18 @@ def plan_swap(
                 live[name] = name
     renames = [(name, segment_file(parsed_names[name].base_offset, parsed_names[name].suffix)) for name in committed]
     live.update({final: name for name, final in renames})
-    orphans = [final for final in live if _lacks_log(final, live)]
+    orphans = sorted(final for final in live if _lacks_log(final, live))
     return SwapPlan(
         tuple(sorted(undone)),
         (
             *sorted(deleted_names),
             *sorted(cleaned_names),
             *sorted(replaced_names),
-            *sorted(live.pop(final) for final in orphans),
+            *(live.pop(final) for final in orphans),
         ),
         tuple(pair for pair in renames if pair[1] in live),
         live,
+        tuple(orphans),
     )
 
 

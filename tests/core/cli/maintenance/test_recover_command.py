@@ -129,6 +129,36 @@ def test_a_log_that_cannot_be_recovered_is_named_and_the_others_are(
     assert (by_partition[1]["error"], by_partition[1]["log_end"]) == ("", COUNT - 1)
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_missing_file_between_segments_is_reported(
+    stratalog: Call,
+    filled: Path,
+    caplog: pytest.LogCaptureFixture,
+    options: tuple[str, ...],
+    is_clean: bool,  # noqa: FBT001 - a parameter of pytest
+) -> None:
+    if not is_clean:
+        (filled / ".kafka_cleanshutdown").unlink()
+    first, missing, aside, *_ = sorted((filled / "t-1").glob("*.log"))
+    missing.unlink()
+    aside.rename(f"{aside}.deleted")  # by a deletion that a crash has interrupted
+    assert [row["file"] for row in stratalog("verify", filled)[1] if row.get("problem") == "damage"] == [str(missing)]
+    assert stratalog("recover", filled, *options)[0] == 0
+    (warning,) = (record.getMessage() for record in caplog.records if "is missing" in record.getMessage())
+    assert warning.startswith(f"{missing} is missing, but its index {missing.stem}.index exists")
+    assert first.exists()
+
+
+def test_a_missing_first_segment_is_not_reported(
+    stratalog: Call, filled: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention removes the ``.log`` file of the first segment before its indexes, and a crash may interrupt it."""
+    min((filled / "t-1").glob("*.log")).unlink()
+    assert stratalog("recover", filled)[0] == 0
+    assert "is missing" not in caplog.text
+
+
 def test_recover_of_nothing(stratalog: Call, tmp_path: Path) -> None:
     code, _, error = stratalog("recover", tmp_path / "missing")
     assert (code, json.loads(error)["error"]) == (2, "LogDirNotFoundError")
