@@ -7,6 +7,7 @@ the same time.
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Final
 
 from stratalog.errors import (
@@ -23,6 +24,7 @@ from stratalog_local.disk import Disk, check_name
 from stratalog_local.files import LocalLogFiles
 from stratalog_local.folder import Folder
 
+_LOGGER: Final = logging.getLogger(__name__)
 LOCK_FILE: Final = ".lock"  # Kafka's name of the lock file; it must not change
 
 
@@ -48,6 +50,7 @@ class LocalStore(Folder, SegmentStore):
         )
         super().__init__(disk, _strip_scheme(context.location))
         self._lock: int | None = None  # descriptor that holds the lock
+        self._reported_links = set[str]()  # names
 
     def acquire(self) -> None:
         """Lock the directory for writing, and create it if it is missing. A second call has no effect.
@@ -98,8 +101,26 @@ class LocalStore(Folder, SegmentStore):
             raise log_dir_error(error, path) from error
 
     def logs(self) -> list[str]:
-        """Return the names of the folders in the directory, sorted. Raise LogDirError if the read fails."""
-        return [entry.name for entry in self.list() if entry.is_folder]
+        """Return the names of the folders in the directory, sorted. Raise LogDirError if the read fails.
+
+        A symbolic link to a folder is left out, with a warning at the first call, because a broker follows it.
+        """
+        entries = self.list()
+        for entry in entries:
+            if not entry.is_file and not entry.is_folder and entry.name not in self._reported_links:
+                self._report_link(entry.name)
+        return [entry.name for entry in entries if entry.is_folder]
+
+    def _report_link(self, name: str) -> None:
+        with contextlib.suppress(LogDirError):  # a link that cannot be followed leads to no log
+            attributes = self.stat(name)
+            if attributes is not None and attributes.is_folder:
+                self._reported_links.add(name)
+                _LOGGER.warning(
+                    "a folder is ignored, because it is a symbolic link: path=%s: mount the folder of a log with this "
+                    "name instead",
+                    self.path(name),
+                )
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
         """Open a log's folder. With ``create``, create the folder. The new folder is durable on return.

@@ -181,6 +181,28 @@ def test_a_log_behind_a_link_keeps_its_checkpoints_and_its_recovery(
     assert caplog.text.count(f"symbolic link: path={path}/t-0") == 2
 
 
+def test_links_to_folders_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker opens a log behind a link, and does not start if the link leads to another folder."""
+    path = filled(tmp_path / "a", "t", "u")
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"):
+        (path / name).unlink()  # without a checkpoint, only the link shows that the log exists
+    (path / "t-0").rename(tmp_path / "t-0")
+    (tmp_path / "tier").mkdir()
+    for name in ("t-0", "tier"):
+        (path / name).symlink_to(tmp_path / name, target_is_directory=True)
+    (path / "loop").symlink_to("loop")
+    (path / "broken").symlink_to("missing")
+    (path / "file").symlink_to(path / "stratalog-topics.json")
+    for use in (open_reader, open_engine):
+        caplog.clear()
+        with use(path) as opened:
+            assert list(opened.topics()) == ["u"]
+            opened.topics()
+        assert [record.getMessage().partition(": mount")[0] for record in caplog.records] == [
+            f"a folder is ignored, because it is a symbolic link: path={path}/{name}" for name in ("t-0", "tier")
+        ]
+
+
 def test_a_directory_that_became_read_only_refuses_appends_and_continues_reading(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     files = FaultyVfs()

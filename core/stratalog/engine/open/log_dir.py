@@ -101,13 +101,8 @@ class LogDir:
         checkpointed = {*stored.recovery_points, *stored.log_starts, *stored.high_watermarks, *stored.dirty_starts}
         for log in checkpointed - self.folders.keys():
             with contextlib.suppress(StorageError):  # the folder or the target of the link does not exist
-                files = self.store.open_log(partition_folder(log))
+                self.store.open_log(partition_folder(log))
                 linked.add(log)
-                _LOGGER.warning(
-                    "a log is ignored, because its folder is a symbolic link: path=%s: mount the folder with this name "
-                    "instead",
-                    files.path(),
-                )
         return frozenset(linked)
 
     def take_offline(self, error: StorageError) -> None:
