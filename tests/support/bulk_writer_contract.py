@@ -49,7 +49,7 @@ class BulkWriterContract:
     @pytest.fixture
     def target(self) -> WriteTarget:
         """Return the target to check; overridden by the subclass."""
-        raise NotImplementedError("a subclass of BulkWriterContract gives the fixture target")
+        raise NotImplementedError("a subclass of BulkWriterContract must define the fixture target")
 
     @pytest.fixture(autouse=True)
     def _topic(self, target: WriteTarget) -> None:
@@ -306,7 +306,7 @@ class BulkWriterContract:
         assert isinstance(error, UnknownTopicError)
 
     def test_an_empty_round_changes_nothing(self, target: WriteTarget) -> None:
-        """Publishing no segments is no error and changes nothing."""
+        """Publishing no segments is not an error and changes nothing."""
         with target.open() as writer:
             publication = writer.append(LOG, [], WriteMark("query", 0))
         assert (publication.base_offset, publication.end_offset, publication.segments) == (0, 0, 0)

@@ -175,7 +175,7 @@ def run(arguments: list[str] | None = None) -> int:
     except StorageError as error:
         _report(error, str(error), as_json=as_json)
         return 2
-    except BrokenPipeError:  # the reader of the output has exited, as `head` does; this is no error
+    except BrokenPipeError:  # the reader of the output has exited, as `head` does; this is not an error
         _drop_output()
         return 0
     except OSError as error:

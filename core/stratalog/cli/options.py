@@ -42,7 +42,7 @@ def check_directory(path: Path) -> None:
 def check_no_other_files(directory: str) -> None:
     """Raise LogDirNotFoundError if a directory is not empty, and contains only files of other programs.
 
-    The folder of a single log is no error here, because the engine raises a better error for it.
+    The folder of a single log is not an error here, because the engine raises a better error for it.
     """
     try:
         names = {entry.name for entry in Path(directory.removeprefix("file://")).iterdir()} - _OF_DISKS

@@ -117,7 +117,7 @@ class Producer(CheckedArguments, Closeable):
         self._logs, self._clock, self._offsets = logs, components.env.clock, offsets
         self._transaction, self._on_close = transaction, closed
         # Not the system's random source: a call to it switches to another thread, which costs milliseconds.
-        chance = random.Random(components.env.chance.getrandbits(64))  # noqa: S311 - a partition is no secret
+        chance = random.Random(components.env.chance.getrandbits(64))  # noqa: S311 - a partition is not secret
         self._partitioner = StickyPartitioner(options.batch_size_bytes, chance)
         self._serializers = options.key_serializer, options.value_serializer
         self._cache = _PartitionCache(logs.topic_changes, {})

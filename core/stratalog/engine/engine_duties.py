@@ -205,7 +205,7 @@ class EngineDuties(CheckedArguments, Closeable):
     def why_kept(
         self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None
     ) -> Explanation:
-        """Return when and why retention or compaction deletes, evicts, compacts or keeps the offset ranges of a log.
+        """Return the next action of retention or compaction on each offset range of a log, with its time and reason.
 
         Args:
             topic: name of the topic.

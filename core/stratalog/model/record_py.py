@@ -149,7 +149,7 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
 
     Raises:
         IndexError: a field is not inside the arena, a header is not inside the flat columns, or a header has no name.
-        ValueError: a timestamp type does not exist.
+        ValueError: a value is not a timestamp type.
         ConfigError, TypeError, ValueError: the columns break a rule of ``views_of``.
     """
     views = views_of(columns)

@@ -37,7 +37,7 @@ EXTENSIONS: Final = (
 _twin: Final = extension("stratalog.model.record_c") or record_py
 
 if TYPE_CHECKING:
-    from stratalog.model.record_py import Record  # the type of both twins, though a compiled Record is no tuple
+    from stratalog.model.record_py import Record  # the type of both twins, though a compiled Record is not a tuple
 else:
     Record = _twin.Record
 
@@ -155,7 +155,7 @@ class RecordColumns:
         Raises:
             ConfigError: a field is absent; the text names its column.
             InvalidRecordError: ``partition`` does not fit 32 bits.
-            ValueError: a timestamp type does not exist.
+            ValueError: a value is not a timestamp type.
             IndexError, TypeError, ValueError: the columns break a rule of ``RecordColumns``.
         """
         return _records_of(self, partition)

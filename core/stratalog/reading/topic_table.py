@@ -112,8 +112,7 @@ class TopicTable:
         """Return the effective settings of a topic: its stored settings, and the defaults for all others.
 
         A topic that is not stored, such as a topic of a Kafka broker, has unlimited retention unless
-        ``[topic_defaults]`` limits it. Stored settings that contradict the defaults are no error: the stricter of two
-        limits applies.
+        ``[topic_defaults]`` limits it. If stored settings contradict the defaults, the stricter of two limits applies.
         """
         entry = self._entries.get(topic)
         if entry is None:

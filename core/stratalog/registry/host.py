@@ -97,7 +97,7 @@ class _Manager(pluggy.PluginManager):
         return super().parse_hookimpl_opts(plugin, name) if isinstance(value, _OTHER_HOOKABLE) else None
 
     def parse_hookspec_opts(self, module_or_class: Any, name: str) -> Any:
-        """Return the options of a hook specification; None if ``name`` is no specification."""
+        """Return the options of a hook specification; None if ``name`` is not a specification."""
         return getattr(vars(module_or_class).get(name), f"{hooks.PROJECT}_spec", None)
 
 

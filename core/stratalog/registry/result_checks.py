@@ -250,7 +250,7 @@ def _check_kept_bytes(
     del base_offset, end_offset
     if 0 <= result <= len(entries) and result % index_format.entry_bytes == 0:
         return ""
-    return f"returned {result}, which is no border of an entry in {len(entries)} bytes"
+    return f"returned {result}, which is not a border of an entry in {len(entries)} bytes"
 
 
 # --- segment stores ----------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class FormatTable:
         Raises:
             PluginClashError: several formats have this magic.
             UnknownComponentError: the magic is Kafka's and its format is not installed, or a format that may have it is
-                in quarantine. Bytes that another engine can read are no damage, so recovery must not truncate them.
+                in quarantine. Bytes that another engine can read are not damage, so recovery must not truncate them.
         """
         record_format = self.opened_by_magic.get(magic)
         return record_format if record_format is not None else self._look_up(magic)

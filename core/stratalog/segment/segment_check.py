@@ -248,7 +248,10 @@ class _IndexCheck(ABC):
 
     @abstractmethod
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Compare entries with the next batches; ``aborted`` are the transactions that abort markers end, by row."""
+        """Compare index entries with the next batches.
+
+        ``aborted`` has the transaction that the abort marker in each row ends, by row.
+        """
 
     def report_problem(self, text: str) -> None:
         """Record that the current entry is wrong, with the problem ``text``. Only the first problem is kept."""
@@ -276,7 +279,7 @@ class _OffsetCheck(_IndexCheck):
         self._last_offset = segment.base_offset - 1
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Compare the entries whose positions are in the table."""
+        """Compare the index entries whose positions are in the table with the table's batches."""
         del aborted
         end = chunk.position + table.position[-1] + table.size_bytes[-1]
         while not self.problem and self.next < len(self.reader):
@@ -306,7 +309,7 @@ class _TimeCheck(_IndexCheck):
         self._top = NO_TIMESTAMP
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Compare the entries whose offsets are in the table."""
+        """Compare the index entries whose offsets are in the table with the table's batches."""
         del chunk, aborted
         tops: list[int] | None = None
         while not self.problem and self.next < len(self.reader):

@@ -126,7 +126,7 @@ class ObjectSink(Protocol):
         """
 
     def key(self, suffix: str = "seg") -> str:
-        """Return the key that the next ``put`` with this suffix will use, for layouts that write it into the object."""
+        """Return the key that the next ``put`` with this suffix will use. Some layouts write it into the object."""
 
 
 @dataclass(frozen=True, slots=True)

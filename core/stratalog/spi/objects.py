@@ -164,7 +164,7 @@ class ObjectStore(Closeable):
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete objects, and return an error for each key that could not be deleted; {} if all were deleted.
 
-        A missing object is no error. ``keys`` may be empty.
+        A missing object is not an error. ``keys`` may be empty.
         """
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:

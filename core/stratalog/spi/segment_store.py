@@ -221,14 +221,14 @@ class LogFiles(ABC):
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Rename a file. If a file already has the name ``new``, replace it. A missing file ``old`` is no error.
+        """Rename a file. If a file already has the name ``new``, replace it. A missing file ``old`` is not an error.
 
         The engine checks that no file has the name ``old`` afterwards.
         """
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Delete a file. A missing file is no error. The engine checks that no file has the name afterwards."""
+        """Delete a file. A missing file is not an error. The engine checks that no file has the name afterwards."""
 
     def set_modified(self, name: str, modified_ms: int) -> None:
         """Set the modification time of a file (ms since 1970), which stays until the next write.
@@ -303,7 +303,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def remove_log(self, name: str) -> None:
-        """Delete a log's folder with all files in it. A missing folder is no error."""
+        """Delete a log's folder with all files in it. A missing folder is not an error."""
 
     @abstractmethod
     def read_small(self, name: str) -> bytes | None:
@@ -319,7 +319,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def remove_small(self, name: str) -> None:
-        """Delete a small file of the directory itself. The change is durable on return. A missing file is no error."""
+        """Delete a small file of the directory itself, durably on return. A missing file is not an error."""
 
     @abstractmethod
     def close(self) -> None:

@@ -153,7 +153,7 @@ def checked_slices(places: Iterable[tuple[object, object, object, object]]) -> d
         if key not in keys:
             keys.add(_key(key))
         if kind not in _KINDS:
-            raise ValueError(f"{str(kind)[:64]!r} is no kind of file")
+            raise ValueError(f"{str(kind)[:64]!r} is not a kind of file")
         slices[_KINDS[exactly(str, kind, "kind")]] = ObjectSlice(exactly(str, key, "key"), start, size)
     return slices
 

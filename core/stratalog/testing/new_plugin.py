@@ -74,7 +74,7 @@ def new_plugin(word: str, name: str, folder: Path) -> list[Path]:
     """
     kind = next((candidate for candidate in KINDS if candidate.title.replace(" ", "-") == word), None)
     if kind is None:
-        raise ConfigError(f"{word!r} is no kind of component; the kinds are {', '.join(kind_words())}")
+        raise ConfigError(f"{word!r} is not a kind of component; the kinds are {', '.join(kind_words())}")
     if not _NAME.match(name):
         raise ConfigError(f"name {name!r} is not of the form [a-z][a-z0-9_]*")
     project = folder / f"stratalog-{name.replace('_', '-')}"

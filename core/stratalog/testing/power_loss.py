@@ -40,7 +40,7 @@ class _File:
         self.pending.append(write)
 
     def refresh(self) -> None:
-        """Record bytes that were written through a memory map: such writes call no method of the file system."""
+        """Note bytes that were written through a memory map: such writes call no method of the file system."""
         if self.mapped:
             with contextlib.suppress(FileNotFoundError):
                 data = Path(self.path).read_bytes()
@@ -369,7 +369,7 @@ class LazyNames(PowerLossVfs):
 
 
 def _move(node: _File | _Folder, path: str) -> None:
-    """Record a new path of a file, or of the files in a folder."""
+    """Note a new path of a file, or of the files in a folder."""
     if isinstance(node, _File):
         node.path = path
     else:

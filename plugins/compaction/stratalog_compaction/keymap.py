@@ -135,7 +135,7 @@ def check_sizes(slots: int, usable: int, secret: bytes) -> None:
     A search ends at a free slot, so one slot must stay free.
     """
     if not 0 < usable < slots or len(secret) != SECRET_BYTES:
-        raise ValueError(f"no map of {slots} slots, {usable} of them usable, with a secret of {len(secret)} bytes")
+        raise ValueError(f"wrong sizes: slots={slots}, usable={usable}, secret of {len(secret)} bytes")
 
 
 def table_memory(size_bytes: int) -> mmap.mmap:

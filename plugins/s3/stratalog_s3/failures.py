@@ -86,7 +86,7 @@ _WHERE_TO_SET_CREDENTIALS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_
 WRONG_ENDPOINT: Final = "check endpoint_url, because the server may not be an S3 server"
 _NO_ANSWER_ERRORS: Final = frozenset(
     {"HttpProcessingError"}
-)  # of aiohttp, for a truncated response; "code" is no status
+)  # of aiohttp, for a truncated response; "code" is not a status
 _EXPIRED_CODES: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 _IGNORED_DIGITS: Final = 7  # a Retry-After with this number of digits, or more, is ignored
 _FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -1,4 +1,4 @@
-"""Observed operations: each latency is counted once. An error of the tracer is no error of the operation."""
+"""Observed operations: each latency is counted once. An error of the tracer is not an error of the operation."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_a_map_has_the_verdicts_of_a_dictionary(listed: list[tuple[bytes | None,
 
 @pytest.mark.parametrize(("slots", "usable", "secret"), [(1, 1, SECRET), (2, 0, SECRET), (4, 2, b"short")])
 def test_sizes_that_make_no_map_are_refused(opener: Opener, slots: int, usable: int, secret: bytes) -> None:
-    with pytest.raises(ValueError, match="no map"):
+    with pytest.raises(ValueError, match="wrong sizes"):
         opener(slots, usable, secret)
 
 

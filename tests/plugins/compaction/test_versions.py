@@ -106,7 +106,7 @@ def test_a_map_has_the_verdicts_of_a_dictionary(listed: list[Row]) -> None:
 
 @pytest.mark.parametrize(("slots", "usable", "secret"), [(3, 3, SECRET), (2, 0, SECRET), (4, 2, b"short")])
 def test_sizes_that_make_no_map_are_refused(opener: Opener, slots: int, usable: int, secret: bytes) -> None:
-    with pytest.raises(ValueError, match="no map"):
+    with pytest.raises(ValueError, match="wrong sizes"):
         opener(slots, usable, secret)
 
 

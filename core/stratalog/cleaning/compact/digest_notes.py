@@ -45,7 +45,7 @@ class DigestNotes:
         self._writer = digests.begin(base_offset) if digests is not None and has_digests and is_whole else None
 
     def note(self, table: BatchTable, facts: BatchVerdicts, *, is_plain: bool = False) -> None:
-        """Record the batches of a table in the digest file. Call this method once for each table of the group.
+        """Add the batches of a table to the digest file. Call this method once for each table of the group.
 
         ``is_plain`` is True if no batch needs a delete horizon and no batch stays without records.
         """
@@ -65,7 +65,7 @@ class DigestNotes:
         unchanged.pass_over(self._state.open_commits)
 
     def note_old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
-        """Record a table of batches with magic 0 or 1. Their tombstones expire by the segment's modification time.
+        """Add a table of batches with magic 0 or 1, whose tombstones expire by the segment's modification time.
 
         ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the compaction round keeps the last
         record of the table only because the round ends there. The next round drops this record, so no digest file is

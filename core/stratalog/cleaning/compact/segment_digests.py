@@ -206,7 +206,7 @@ def _name(base_offset: int) -> str:
 
 
 def _read(files: LogFiles, name: str) -> Digest | None:
-    """Return the contents of a digest file; None if the file is damaged, is no digest file, or was deleted meanwhile."""
+    """Return the contents of a digest file; None if the file is damaged, is no longer there, or has another format."""
     try:
         with contextlib.closing(files.open_segment(name)) as file:
             return unpack_digest(file.read, file.size_bytes)
@@ -215,7 +215,7 @@ def _read(files: LogFiles, name: str) -> Digest | None:
 
 
 def unpack_digest(read: ReadBytes, size_bytes: int) -> Digest | None:
-    """Return the contents of the digest file of a segment; None if the file is damaged or is no digest file.
+    """Return the contents of the digest file of a segment; None if the file is damaged or is not a digest file.
 
     The contents of the sections are not read, only their directory and the trailer.
     """

@@ -59,7 +59,7 @@ def check_each(
 
 
 def check_action(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:
-    """Raise an error if ``action`` is no action or has wrong values, or if it is a rewrite without a filter."""
+    """Raise an error if ``action`` is not an action or has wrong values, or if it is a rewrite without a filter."""
     if isinstance(action, Action):
         check_values(action)
     if isinstance(action, DeletePrefix):

@@ -40,7 +40,7 @@ _ENTRIES: Final = {
 
 
 def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | None) -> None:
-    """Show the entries of an index, and the size of the preallocated space at its end, which is no damage.
+    """Show the entries of an index, and the size of the preallocated space at its end, which is not damage.
 
     Raises:
         CorruptIndexError: an entry contradicts an earlier one, or the file ends inside an entry.

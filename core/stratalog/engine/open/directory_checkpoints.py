@@ -109,7 +109,7 @@ class DirectoryCheckpoints:
             raise LogDirOfflineError(f"the log directory is out of service: {failure.reason}", self._store.path())
 
     def forget(self, log: TopicPartition) -> None:
-        """Remove the offsets of an earlier log of this name, durably. The directory has no log of this name.
+        """Remove the offsets of an earlier log of this name, durably. The directory must not have a log of this name.
 
         If the offsets remained, a crash could cause the loss of records: the new log would be loaded with the offsets
         of the earlier log, and all records below the earlier log start would be dropped.

@@ -151,7 +151,7 @@ class LogDir:
             del self.folders[log]
 
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
-        """Rename the folder of a closed log to ``-delete`` durably. A missing folder is no error.
+        """Rename the folder of a closed log to ``-delete`` durably. A missing folder is not an error.
 
         The folder is removed after ``delay_ms``, or by ``close`` if the directory is closed earlier.
 

@@ -36,7 +36,7 @@ class OpenLogs:
         self.lacks_first = False
 
     def leave_out(self, path: str, error: StorageError, *, is_first: bool) -> None:
-        """Record a directory that cannot be opened. ``is_first`` is True for the first directory of ``log.dirs``."""
+        """Store a directory that cannot be opened. ``is_first`` is True for the first directory of ``log.dirs``."""
         self.unreached[path] = error
         self.lacks_first = self.lacks_first or is_first
 

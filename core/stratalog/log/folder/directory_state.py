@@ -130,7 +130,7 @@ def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
 def is_log_directory(store: SegmentStore) -> bool:
     """Return True if a directory has files of logs, or files that engines and brokers write beside logs.
 
-    A folder's name alone is no proof: ``/etc/dbus-1`` also has the form of a log's folder, TOPIC-PARTITION. Raises
+    A folder's name alone is not a proof: ``/etc/dbus-1`` also has the form of a log's folder, TOPIC-PARTITION. Raises
     LogDirNotFoundError if the directory does not exist.
     """
     if any(_has(store, name) for name in DIRECTORY_FILES):

@@ -77,7 +77,7 @@ def find_active_spans(segment: Segment, components: Components, known_end: int) 
     The result is also empty if the segment is damaged before the first offset that does not fit.
 
     The file is always read, but usually only the bytes after the position of the last index entry. ``known_end`` is the
-    largest log end in a checkpoint: an overflowing offset below it is no damage.
+    largest log end in a checkpoint: an overflowing offset below it is not damage.
     """
     return _spans(segment, components, offset_limit=None, known_end=known_end)
 
@@ -98,8 +98,8 @@ def spans_at(
 ) -> list[OverflowRange]:
     """Return the ranges that a segment must be split into because of ``error``; empty if ``error`` is real damage.
 
-    The CRC of a batch does not cover the offset, so an offset that is too high may be damage. It is no damage if a good
-    batch with a higher offset follows, or if no good batch follows and the offset is below ``known_end``.
+    The CRC of a batch does not cover the offset, so an offset that is too high may be damage. The offset is correct if
+    a good batch with a higher offset follows, or if no good batch follows and the offset is below ``known_end``.
 
     Args:
         error: the error that ended a walk through the segment; everything before its position is good.

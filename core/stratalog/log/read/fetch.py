@@ -182,7 +182,7 @@ def _fetch(
 
 
 def _divergence(view: LogView, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-    """Return where a replica's last epoch ends in this log, if the replica's log diverges; otherwise None.
+    """Return the end of a replica's last epoch in this log if the replica's log diverges; otherwise None.
 
     Source: apache/kafka Partition.readRecords.
     """

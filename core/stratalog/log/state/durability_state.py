@@ -55,7 +55,7 @@ class DurabilityState:
         self.has_removed_bytes = False
 
     def note_synced(self, end: int, names_version: int, began_ns: int, now_ns: int) -> None:
-        """Record a sync that has made everything below ``end``, and this version of the file names, durable.
+        """Record that a sync has made everything below ``end``, and this version of the file names, durable.
 
         ``began_ns`` and ``now_ns`` are the monotonic times of its start and end.
         """

@@ -58,7 +58,7 @@ class CleanupPolicyContract:
     @pytest.fixture
     def policy(self) -> CleanupPolicy:
         """Return the policy to check; overridden by the subclass."""
-        raise NotImplementedError("a subclass of CleanupPolicyContract gives the fixture policy")
+        raise NotImplementedError("a subclass of CleanupPolicyContract must define the fixture policy")
 
     # --- test data ---------------------------------------------------------------------------------------------------
 

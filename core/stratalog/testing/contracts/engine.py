@@ -46,7 +46,7 @@ class EngineContract:
     @pytest.fixture
     def engine_setup(self) -> EngineSetup:
         """Return the plugins, settings and stores of the engine; overridden by the subclass."""
-        raise NotImplementedError("a subclass of EngineContract gives the fixture engine_setup")
+        raise NotImplementedError("a subclass of EngineContract must define the fixture engine_setup")
 
     @pytest.fixture
     def changed_setup(self, engine_setup: EngineSetup) -> EngineSetup:
@@ -253,7 +253,7 @@ class EngineContract:
 
     def _needs_files(self) -> None:
         if not self.has_files:
-            pytest.skip("the log directory is no folder of files")
+            pytest.skip("the log directory is not a folder of files")
 
     @staticmethod
     def _fill(bed: EngineBed, setup: EngineSetup) -> None:

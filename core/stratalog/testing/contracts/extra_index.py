@@ -28,7 +28,7 @@ class ExtraIndexContract:
     @pytest.fixture
     def extra_index(self) -> ExtraIndex:
         """Return the index to check; overridden by the subclass."""
-        raise NotImplementedError("a subclass of ExtraIndexContract gives the fixture extra_index")
+        raise NotImplementedError("a subclass of ExtraIndexContract must define the fixture extra_index")
 
     # --- test data ---------------------------------------------------------------------------------------------------
 

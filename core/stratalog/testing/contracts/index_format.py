@@ -33,7 +33,7 @@ class IndexFormatContract:
     @pytest.fixture
     def index_format(self) -> IndexFormat[Any]:
         """Return the format to check; overridden by the subclass."""
-        raise NotImplementedError("a subclass of IndexFormatContract gives the fixture index_format")
+        raise NotImplementedError("a subclass of IndexFormatContract must define the fixture index_format")
 
     # --- test data ---------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class ObjectStoreContract:
     @pytest.fixture
     def store(self) -> ObjectStore:
         """Return the store to check, open and empty; overridden by the subclass."""
-        raise NotImplementedError("a subclass gives the fixture 'store'")
+        raise NotImplementedError("a subclass must define the fixture store")
 
     @pytest.fixture
     def deadline_ns(self) -> int:
@@ -319,7 +319,7 @@ class ObjectStoreContract:
     # --- deleting --------------------------------------------------------------------------------------------------
 
     def test_a_missing_object_is_deleted_with_success(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """Deleting a missing object is no error, and the other keys of the call are deleted."""
+        """Deleting a missing object is not an error, and the other keys of the call are deleted."""
         assert filled.delete(["a/c", "no/such", "aa"], deadline_ns=deadline_ns) == {}
         remaining_keys = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
         assert remaining_keys == [key for key in SORTED_KEYS if key not in {"a/c", "aa"}]
@@ -355,7 +355,7 @@ class ObjectStoreContract:
         assert [info.key for info in filled.list("new/", deadline_ns=deadline_ns)] == []
 
     def test_a_finished_upload_is_not_listed_as_unfinished(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """``unfinished`` does not return finished uploads. ``abort`` of an unknown upload is no error."""
+        """``unfinished`` does not return finished uploads. ``abort`` of an unknown upload is not an error."""
         assert list(filled.unfinished("", deadline_ns=deadline_ns)) == []
         keys = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
         filled.abort(UnfinishedUpload(keys[0], "0" * 32), deadline_ns=deadline_ns)

@@ -29,7 +29,7 @@ class SegmentFilesContract:
     @pytest.fixture
     def open_store(self) -> StoreOpener:
         """Return an opener of stores in a new directory; overridden by the subclass."""
-        raise NotImplementedError("a subclass gives the fixture open_store")
+        raise NotImplementedError("a subclass must define the fixture open_store")
 
     # --- segment files -----------------------------------------------------------------------------------------------
 

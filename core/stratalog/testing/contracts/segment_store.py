@@ -128,7 +128,7 @@ class SegmentStoreContract(SegmentDurabilityContract):
             assert store.read_small("file") is None
 
     def test_files_are_renamed_and_removed(self, open_store: StoreOpener) -> None:
-        """A rename replaces an existing file. Renaming or removing a missing file is no error."""
+        """A rename replaces an existing file. Renaming or removing a missing file is not an error."""
         with open_store() as store:
             store.acquire()
             files = store.open_log(LOG, create=True)

@@ -27,7 +27,7 @@ class ServiceContract:
     @pytest.fixture
     def service(self) -> Service:
         """Return the service to check; overridden by the subclass."""
-        raise NotImplementedError("a subclass of ServiceContract gives the fixture service")
+        raise NotImplementedError("a subclass of ServiceContract must define the fixture service")
 
     @pytest.fixture
     def engine(self, tmp_path: Path) -> Iterator[Engine]:

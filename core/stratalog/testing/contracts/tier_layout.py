@@ -47,7 +47,7 @@ class TierLayoutContract:
     @pytest.fixture
     def layout(self) -> TierLayout:
         """Return the layout to check; overridden by the subclass."""
-        raise NotImplementedError("a subclass gives the fixture 'layout'")
+        raise NotImplementedError("a subclass must define the fixture layout")
 
     @pytest.fixture
     def objects(self) -> MemoryObjects:
@@ -239,7 +239,7 @@ class TierLayoutContract:
         )
         assert isinstance(authenticator.is_required("contract@1"), bool)
         with pytest.raises(ConfigError):
-            authenticator.mac(f"{key_id}, which is no key", b"root")
+            authenticator.mac(f"{key_id}, which is not a key", b"root")
 
     def test_wrapping_keys_again_changes_no_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects

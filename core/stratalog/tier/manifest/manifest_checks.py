@@ -35,7 +35,7 @@ def contradiction(root: Root) -> str:
 
 
 def _commit_contradiction(root: Root) -> str:
-    """Return how the fields about the commit itself violate an invariant, as text; "" if they do not."""
+    """Return a text about the first wrong field among the fields of the commit itself; "" if all are correct."""
     if not 1 <= root.version <= _INT64_MAX:
         return f"version {root.version}"
     if not _COMMIT_ID.match(root.commit_id):
@@ -56,7 +56,7 @@ def _commit_contradiction(root: Root) -> str:
 
 
 def _field_contradiction(root: Root) -> str:
-    """Return how offsets, write rounds, MAC or history violate an invariant, as text; "" if they do not."""
+    """Return a text about the first wrong field among offsets, write rounds, MAC and history; "" if all are correct."""
     if not 0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start) <= _INT64_MAX:
         return f"log start {root.log_start}, end {root.end_offset}, high watermark {root.high_watermark}"
     marks, mac = root.marks, root.mac
@@ -156,7 +156,7 @@ def _entries_contradiction(root: Root) -> str:
 
 
 def _start_contradiction(root: Root) -> str:
-    """Return how the totals or start offset of a root contradict its pages and entries, as text; "" if they do not."""
+    """Return a text if the totals or the start offset of a root contradict its pages and entries; otherwise ""."""
     inline_bytes = sum(entry.info.size_bytes for entry in root.entries)
     most_segments = sum(ref.segments for ref in root.pages) + len(root.entries)
     most_bytes = sum(ref.size_bytes for ref in root.pages) + inline_bytes

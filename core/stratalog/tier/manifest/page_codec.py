@@ -170,7 +170,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
 
 
 def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> str:
-    """Return how the items of a page contradict the reference to the page, as text; "" if they do not."""
+    """Return a text if the items of a page contradict the reference to the page; otherwise ""."""
     if not 1 <= len(items) <= PAGE_ITEMS:
         return f"{len(items)} items"
     child_refs = [item for item in items if isinstance(item, PageRef)]

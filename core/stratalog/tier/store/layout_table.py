@@ -63,7 +63,7 @@ class GuardedLayout(TierLayout):
         """Yield the pieces that ``TierLayout.read`` yields, after a check of their type."""
         for piece in self.guard.items("read", lambda: self._layout.read(segment, start, end, fetch)):
             with self.guard.calling("read"):
-                view = memoryview(piece)  # raises if it is no buffer
+                view = memoryview(piece)  # raises if it is not a buffer
             yield view
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:

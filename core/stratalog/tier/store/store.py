@@ -64,7 +64,7 @@ class Verification:
         mode: ``always`` or ``never`` for all objects; ``first`` reads back the objects of a kind until one was correct;
             ``auto`` reads back all objects that a plugin writes or stores; it never reads back other objects if
             ``trusts_store`` is True, and treats them like ``first`` if it is False.
-        is_bundled: True if the store comes with stratalog, and is no plugin.
+        is_bundled: True if the store comes with stratalog, and is not a plugin.
         trusts_store: True if the store comes with stratalog, and either verifies checksums of uploads or keeps files on
             this machine.
     """
@@ -313,7 +313,7 @@ class TierStore:
             after = page[-1].key
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
-        """Delete objects; return by key the errors that remain after retries. A missing object is no error.
+        """Delete objects; return by key the errors that remain after retries. A missing object is not an error.
 
         The method raises no StoreError.
         """
@@ -337,7 +337,7 @@ class TierStore:
         return self._requests.send("lists", "unfinished", prefix, request, lambda _: 0)
 
     def abort(self, upload: UnfinishedUpload) -> None:
-        """Delete the uploaded parts of an unfinished upload; a missing upload is no error. May raise StoreError."""
+        """Delete the uploaded parts of an unfinished upload; a missing upload is not an error. May raise StoreError."""
 
         def request(deadline_ns: int) -> None:
             abort: Callable[..., object] = self._store.abort

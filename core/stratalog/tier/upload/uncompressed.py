@@ -59,7 +59,7 @@ class UncompressedBytes:
     def runs(self, chunk_bytes: int) -> Iterator[tuple[Buffer, bool]]:
         """Yield the uncompressed log in pieces of whole batches, each with True if it is a batch that was compressed.
 
-        The log is read in chunks of at most ``chunk_bytes``. Bytes that are no batches are yielded as they are.
+        The log is read in chunks of at most ``chunk_bytes``. Bytes that are not batches are yielded as they are.
         """
         pending, needed_bytes = bytearray(), _HEADER_BYTES
         for chunk in self._log.chunks(chunk_bytes):

@@ -91,7 +91,6 @@ class OpenDirectory:
         directory_bytes: stored size of the directory.
 
     Attributes:
-        directory: the directory.
         page_indexes_start: position of the page indexes in the slice.
         metadata: Parquet's metadata, parsed.
 

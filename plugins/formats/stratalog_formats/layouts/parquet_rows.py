@@ -295,7 +295,7 @@ def _variable(array: Any) -> tuple[Buffer | None, Buffer, Buffer]:
 def _data(array: Any, index: int) -> Buffer:
     """Return buffer ``index`` of an array. Raise ValueError if the array does not begin at the start of its buffers."""
     if array.offset:
-        raise ValueError(f"an array begins at {array.offset}")
+        raise ValueError(f"an array has the offset {array.offset} in its buffers, not 0")
     buffer = array.buffers()[index]
     return _NOTHING if buffer is None or not buffer.size else memoryview(buffer)
 

@@ -144,7 +144,7 @@ class ConsumerGroupCoordinator:
                 member, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
             )
         if member is None:
-            raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{request.member_id} is no member of {group.name}")
+            raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{request.member_id} is not a member of {group.name}")
         is_late = (
             request.epoch == member.previous_epoch and request.owned is not None and request.owned <= member.assigned
         )
@@ -202,7 +202,7 @@ class ConsumerGroupCoordinator:
                 _check_instance(group, request, request.instance_id)
             member = group.members.get(request.member_id)
             if member is None:
-                raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{request.member_id} is no member of {group.name}")
+                raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{request.member_id} is not a member of {group.name}")
             if request.epoch == LEAVE_FOR_A_TIME:
                 group.revoke_ends_ns.pop(member.id, None)
                 group.members[member.id] = replace(member.with_epoch(LEAVE_FOR_A_TIME), revoking=NOTHING)

@@ -88,7 +88,7 @@ def parse_endpoints(
             raise ConfigError(f"listeners: the name {name} is there twice")
         protocol = protocols.get(name, name)
         if protocol not in SecurityProtocol.__members__:
-            raise ConfigError(f"listeners: {name} is no security protocol ({', '.join(SecurityProtocol)})").advised(
+            raise ConfigError(f"listeners: {name} is not a security protocol ({', '.join(SecurityProtocol)})").advised(
                 f"add {name}:PROTOCOL to listener.security.protocol.map"
             )
         advertised_host, advertised_port = advertised_addresses.pop(name, (host, 0))

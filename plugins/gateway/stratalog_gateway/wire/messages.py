@@ -158,7 +158,7 @@ def _writer(kind: Any) -> Callable[[io.BytesIO, Any], None]:
 
 @functools.cache
 def _empty(kind: Any) -> dict[str, object]:
-    """Return an empty value for each field of a message without a default, except the fields of the error."""
+    """Return an empty value for each field that has no default. The fields of the error are not included."""
     values: dict[str, object] = {}
     for field in dataclasses.fields(kind):
         if field.default is dataclasses.MISSING and field.name not in {"error_code", "error_message", "throttle_time"}:

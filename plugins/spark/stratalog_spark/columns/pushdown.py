@@ -74,7 +74,7 @@ def parse_predicate(option: str, text: str) -> Node:
     try:
         return _parse_node(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise ConfigError(f"option {option}={text!r} is no predicate: {error}") from None
+        raise ConfigError(f"option {option}={text!r} is not a predicate: {error}") from None
 
 
 def _parse_node(items: list[Any]) -> Node:
