@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -30,6 +31,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from stratalog.cli.signal_handlers import signal_handler
+from stratalog.errors.system import log_dir_error
 
 TitledTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[object]]]
 """Title, columns and rows of a table."""
@@ -342,3 +344,25 @@ def size_text(size_bytes: float) -> str:
             return f"{size_bytes:,.0f} {unit}" if unit == "B" else f"{size_bytes:,.1f} {unit}"
         size_bytes /= _KIB
     return f"{size_bytes:,.1f} TiB"
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replace a file by ``text`` atomically. After an error, the earlier file is unchanged. A device is written directly.
+
+    Raises:
+        LogDirError: the file cannot be written, for example because the disk is full (DiskFullError).
+    """
+    try:
+        path = path.resolve()  # the target of a symbolic link is replaced
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        temporary = path.with_name(f"{path.name}.tmp")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise log_dir_error(error, str(path)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import inspect
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -14,6 +15,7 @@ from typing import Any, Final
 import stratalog
 from stratalog import errors, spi
 from stratalog.errors import ConfigError
+from stratalog.errors.system import log_dir_error
 from stratalog.registry.component_kinds import KINDS, ComponentKind
 from stratalog.registry.result_types import members_of
 from stratalog.testing.contract_run import CONTRACTS
@@ -71,6 +73,7 @@ def new_plugin(word: str, name: str, folder: Path) -> list[Path]:
 
     Raises:
         ConfigError: the kind or the name is wrong, or the folder ``stratalog-NAME`` exists.
+        LogDirError: a file cannot be written, for example because the disk is full (DiskFullError).
     """
     kind = next((candidate for candidate in KINDS if candidate.title.replace(" ", "-") == word), None)
     if kind is None:
@@ -86,9 +89,13 @@ def new_plugin(word: str, name: str, folder: Path) -> list[Path]:
         f"{module}.py": _module(kind, name),
         f"tests/test_{name}.py": _tests(kind, name, module),
     }
-    for path, text in texts.items():
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        (project / path).write_text(text, encoding="utf-8")
+    try:
+        for path, text in texts.items():
+            (project / path).parent.mkdir(parents=True, exist_ok=True)
+            (project / path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        shutil.rmtree(project, ignore_errors=True)  # the next call would refuse the folder
+        raise log_dir_error(error, str(project)) from error
     return [project / path for path in texts]
 
 

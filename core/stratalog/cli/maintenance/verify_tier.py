@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from stratalog.cli.options import TierPlace, check_directory
-from stratalog.cli.output import Output, printable, size_text
+from stratalog.cli.output import Output, printable, size_text, write_file
 from stratalog.config.topic import TopicConfig
 from stratalog.env.progress import Progress, ProgressSum, counted
 from stratalog.errors import ConfigError
@@ -88,9 +88,7 @@ class _State:
         if self.path is not None:
             body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
             body |= {"log": self.log, "offset": self.offset, "wrong": self.problem_count}
-            temporary = self.path.with_name(self.path.name + ".tmp")
-            temporary.write_text(json.dumps(body) + "\n", encoding="utf-8")
-            temporary.replace(self.path)
+            write_file(self.path, json.dumps(body) + "\n")
 
     def forget(self) -> None:
         """Remove the file, so the next run begins at the start. Called after a run has checked the whole tier."""

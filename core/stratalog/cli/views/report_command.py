@@ -8,7 +8,7 @@ import click
 
 from stratalog import __version__
 from stratalog.cli.options import LogPlace, view_options
-from stratalog.cli.output import Output
+from stratalog.cli.output import Output, write_file
 from stratalog.cli.parameters import NamedPath
 from stratalog.cli.tier.pricing import price_options, upload_part_bytes
 from stratalog.cli.views.overview import Detail, Overview, collect
@@ -44,7 +44,7 @@ def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int
     detail = Detail(bill=True, orphans=orphans, prices=prices, part_bytes=upload_part_bytes(place.settings()))
     with place.reader() as reader:
         overview = collect(reader, SystemClock(), detail)
-    file.write_text(report_page(overview, prices), encoding="utf-8")
+    write_file(file, report_page(overview, prices))
     output = Output(as_json=False)
     output.line(f"{file}: {len(overview.logs)} partitions of {len(overview.topics())} topics")
     return 1 if any(log.error for log in overview.logs) else 0

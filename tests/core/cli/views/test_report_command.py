@@ -126,3 +126,15 @@ def test_a_directory_whose_name_is_not_utf_8_has_a_report(tmp_path: Path) -> Non
         engine.create_topic("t")
     assert run(["report", str(data), "-o", str(tmp_path / "report.html")]) == 0
     assert r"data-\udcff" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_is_written_through_a_link_and_to_a_device(tmp_path: Path) -> None:
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("t")
+    (tmp_path / "link.html").symlink_to("report.html")
+    for file in (tmp_path / "link.html", Path(os.devnull)):
+        assert run(["report", str(tmp_path / "data"), "-o", str(file)]) == 0
+    assert "</html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert (tmp_path / "link.html").is_symlink()
+    assert Path(os.devnull).is_char_device()
+    assert not list(tmp_path.glob("*.tmp"))
