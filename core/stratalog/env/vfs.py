@@ -145,8 +145,11 @@ class Vfs(Protocol):
     def remove_folder(self, path: str) -> None:
         """Delete an empty folder."""
 
-    def list(self, path: str) -> list[FileStat]:
-        """Return the entries of a folder, sorted by name. Symbolic links are not followed."""
+    def list(self, path: str, start: str = "") -> list[FileStat]:
+        """Return the entries of a folder, sorted by name. Symbolic links are not followed.
+
+        An entry whose name is below ``start`` is left out, unless ``start`` begins with the name.
+        """
 
     def stat(self, path: str) -> FileStat | None:
         """Return the attributes of the entry at a path, or None if there is no entry. Symbolic links are followed."""
@@ -307,11 +310,13 @@ class PosixVfs:
         """Delete an empty folder."""
         os.rmdir(path)
 
-    def list(self, path: str) -> list[FileStat]:
-        """Return the entries of a folder, sorted by name, without entries that are deleted during the call."""
+    def list(self, path: str, start: str = "") -> list[FileStat]:
+        """Return the entries of a folder, as ``Vfs.list`` specifies, without entries that are deleted during the call."""
         listing = []
         with os.scandir(path) as entries:
             for entry in entries:
+                if entry.name < start and not start.startswith(entry.name):
+                    continue
                 with contextlib.suppress(FileNotFoundError):
                     listing.append(_make_stat(entry.name, entry.stat(follow_symlinks=False)))
         return sorted(listing, key=lambda item: item.name)

@@ -39,7 +39,7 @@ from stratalog.spi import (
 )
 from stratalog_s3.deadline import seconds_left
 from stratalog_s3.failures import convert_error
-from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
+from stratalog_s3.location import MAX_NAME_BYTES, Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.uploads import counted_chunks
 
@@ -326,9 +326,13 @@ class FileStore(ObjectStore):
         above the key of a file beside it. Therefore, if ``folder`` contains such a folder, all objects below ``folder``
         are sorted together.
         """
+        # without a start, each commit to a log would read the attributes of all roots of the log
+        folder_key, bound = key_at(f"{folder}/") if folder else "", max(prefix, after)
+        is_inside = bound.startswith(folder_key) and len(bound) < MAX_NAME_BYTES  # a longer name may be split
+        start = bound.removeprefix(folder_key).partition("/")[0] if is_inside else ""
         entries = sorted(
             (key_at(f"{place}/" if entry.is_folder else place), place, entry)
-            for place, entry in self._list_folder(folder)
+            for place, entry in self._list_folder(folder, start)
         )
         objects = (info for key, place, entry in entries for info in self._walk_entry(key, place, entry, prefix, after))
         is_ordered = all(key.endswith("/") or not entry.is_folder for key, _, entry in entries)
@@ -354,13 +358,13 @@ class FileStore(ObjectStore):
             else:
                 yield place, entry
 
-    def _list_folder(self, folder: str) -> Iterator[tuple[str, FileStat]]:
-        """Yield the files and folders in a folder, with paths relative to the root.
+    def _list_folder(self, folder: str, start: str = "") -> Iterator[tuple[str, FileStat]]:
+        """Yield the files and folders in a folder, with paths relative to the root, as ``Vfs.list`` does.
 
         If the folder is missing, yield nothing.
         """
         try:
-            entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
+            entries = self._files.list(f"{self._root}/{folder}" if folder else self._root, start)
         except OSError as error:
             if error.errno in _MISSING_ERRNOS:
                 return

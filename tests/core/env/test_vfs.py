@@ -230,6 +230,15 @@ def test_names_are_listed_in_order(files: PosixVfs, tmp_path: Path) -> None:
         files.list(str(tmp_path / "missing"))
 
 
+def test_a_list_starts_at_a_name(files: PosixVfs, tmp_path: Path) -> None:
+    for name in ("a", "ab", "ab-c", "b"):
+        (tmp_path / name).touch()
+    assert [entry.name for entry in files.list(str(tmp_path), "ab-")] == ["a", "ab", "ab-c", "b"]
+    assert [entry.name for entry in files.list(str(tmp_path), "aa")] == ["a", "ab", "ab-c", "b"]
+    assert [entry.name for entry in files.list(str(tmp_path), "b")] == ["b"]
+    assert files.list(str(tmp_path), "c") == []
+
+
 def test_renames_replace_and_links_do_not(files: PosixVfs, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name, encoding="utf-8")

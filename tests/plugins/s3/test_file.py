@@ -30,13 +30,15 @@ OpenStore = Callable[..., ObjectStore]
 
 
 class ListedVfs(PosixVfs):
-    """Counts the listed folders."""
+    """Counts the listed folders, and the entries in the results."""
 
-    folders = 0
+    folders = entries = 0
 
-    def list(self, path: str) -> list[FileStat]:
+    def list(self, path: str, start: str = "") -> list[FileStat]:
         self.folders += 1
-        return super().list(path)
+        listing = super().list(path, start)
+        self.entries += len(listing)
+        return listing
 
 
 class WatchedVfs(PosixVfs):
@@ -413,6 +415,30 @@ def test_a_page_reads_only_folders_that_may_hold_its_keys(
     watched_files.folders = 0
     assert [info.key for info in store.list("b/2", deadline_ns=deadline_ns)] == ["b/2-", "b/2/x"]
     assert watched_files.folders == 2
+
+
+def test_a_page_reads_no_attributes_of_earlier_files(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    """Each commit to a log lists the roots after the latest one, and there may be thousands of earlier roots."""
+    watched_files = ListedVfs()
+    store = open_store(tmp_path.as_uri(), env=Env(files=watched_files))
+    for number in range(20):
+        store.put_file(f"t/roots/{number:02}", BytesSource(b"1"), deadline_ns=deadline_ns)
+    watched_files.entries = 0
+    assert [info.key for info in store.list("t/roots/", after="t/roots/18", deadline_ns=deadline_ns)] == ["t/roots/19"]
+    assert watched_files.entries == 2
+
+
+def test_every_page_has_the_keys_of_the_prefix_after_the_last_one(store: ObjectStore, deadline_ns: int) -> None:
+    """Names may sort in another order than keys, because of characters below the slash."""
+    parts = ["b", "b-", "b-c", "b.c", "bc", "c", "c+", "n" * 254 + "a", "n" * 254 + "m"]
+    keys = sorted({*parts[2:], *(f"{part}/{inner}" for part in ("b", "b-") for inner in parts)})
+    for key in keys:
+        store.put_file(key, BytesSource(b"1"), deadline_ns=deadline_ns)
+    for prefix in ("", *parts, *keys, "b/", "b-/", "x"):
+        matching_keys = [key for key in keys if key.startswith(prefix)]
+        for after in ("", *parts, *keys, "b/", "b-/x", "0", "x"):
+            listed_keys = [info.key for info in store.list(prefix, after=after, deadline_ns=deadline_ns)]
+            assert listed_keys == [key for key in matching_keys if key > after], (prefix, after)
 
 
 def test_names_that_are_split_are_listed_in_the_order_of_their_keys(store: ObjectStore, deadline_ns: int) -> None:
