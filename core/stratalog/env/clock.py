@@ -54,7 +54,7 @@ class ManualClock:
         return self._now_ns // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Return the clock's time in nanoseconds since 1970."""
+        """Return the clock's time in nanoseconds. Unlike that of a real clock, it counts from 1970."""
         return self._now_ns
 
     def sleep_ms(self, duration_ms: int) -> None:

@@ -185,8 +185,8 @@ class Reader(CheckedArguments, Closeable):
     def _readable_id(self, names: Iterable[TopicPartition]) -> TopicId | None:
         """Return the topic id of the first log whose id can be read.
 
-        Ignored are damaged and unreadable files, and folders that the writer has deleted meanwhile; ``log`` raises the
-        errors.
+        The method ignores damaged and unreadable files, and folders that the writer has deleted meanwhile. ``log``
+        raises the errors of these logs.
         """
         for name in names:
             try:

@@ -55,7 +55,7 @@ def opened_component(plugin: str, kind: str, name: str) -> Any:  # Any: a compon
         if provider.name == name:
             section = provider.engine_section() if provider.engine_section else None
             return provider.open(open_context(section, codecs=installed_codecs()))
-    raise PluginError(f"plugin {plugin} offers no {name!r} among its {kind}")
+    raise PluginError(f"plugin {plugin} has no component {name!r} of the kind {kind}")
 
 
 def installed_codecs() -> CodecTable:

@@ -229,7 +229,7 @@ class TierLogReader(CheckedArguments):
         return self.availability.unavailable()
 
     def rejoin(self) -> Root | None:
-        """Read the latest root and end the assumed state; return the root, or None if there is none.
+        """Read the latest root and end the assumed state (``is_assumed``); return the root, or None if there is none.
 
         Call ``availability.reach`` before. The caller must check if another writer has taken over the log meanwhile.
 

@@ -179,7 +179,7 @@ class _ThrottlingQuotas(Quotas):
         return max(throttle_ms, planned_ms)
 
     def _has_waited(self, client: Client) -> bool:
-        """Return True for every second call with the same client.
+        """Return False at the first call with a client, True at the second, and so on in turn.
 
         For each client, only one thread at a time calls it.
         """

@@ -79,7 +79,7 @@ class PooledFile:
         return self._is_writable and self._failure is None and not self._disk.closed
 
     def check_writable(self) -> None:
-        """Raise an error if the file may not be changed.
+        """Raise an error if the file cannot be changed.
 
         Raises:
             ClosedError: the file or the store was closed.

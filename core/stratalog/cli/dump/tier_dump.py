@@ -71,7 +71,8 @@ def _discover(context: Context, source: Source) -> tuple[TierLayout, StoredSegme
         if segment is not None:
             return layout, segment
     names = ", ".join(catalogue.names())
-    raise CorruptObjectError(f"no footer of an installed tier layout ({names})", source.label, source.size_bytes)
+    text = f"the object has no footer of an installed tier layout ({names})"
+    raise CorruptObjectError(text, source.label, source.size_bytes)
 
 
 def _key_of(path: Path) -> str:

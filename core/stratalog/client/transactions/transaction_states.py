@@ -112,7 +112,7 @@ def initialize(
         rotates: True if the producer must get a new producer id.
 
     Raises:
-        ProducerFencedError: ``expected`` may not continue; see ``check_expected``.
+        ProducerFencedError: ``expected`` is not allowed to continue; see ``check_expected``.
         ConcurrentTransactionsError: a transaction is open, or is being ended.
     """
     epoch, last_epoch, previous = 0, NO_EPOCH, NO_PRODUCER

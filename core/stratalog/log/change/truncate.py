@@ -266,7 +266,7 @@ def _producers_at(state: LogState, end: int) -> ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class _PriorState:
-    """Producers' state and epochs of the records below the new first local offset."""
+    """Producers' state and leader epochs of the records below the offset at which the local log begins again."""
 
     producers: ProducerState = field(default_factory=ProducerState)
     epochs: EpochCache = field(default_factory=EpochCache)

@@ -22,12 +22,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded_log: LoadedLog) -> RemoteView:
     """Return the contents of the tier of a log that is being opened.
 
-    If the store fails and the log may open without its tier, the result of ``build_assumed_view`` is returned instead.
+    If the store fails and the log can open without its tier, the result of ``build_assumed_view`` is returned instead.
 
     Raises:
         TamperedManifestError: a key authenticates the tier, and the tier's newest root is neither the root that the
             tier note names nor a successor of that root.
-        StoreError: the store failed, and the log may not open without its tier.
+        StoreError: the store failed, and the log must not open without its tier.
         CorruptCheckpointError: the store is unavailable, and the tier note is damaged.
         The other errors of ``RemoteLog.view``.
     """

@@ -63,7 +63,7 @@ class Health:
             raise self.failure.with_traceback(None)
 
     def close(self, *, cleanly: bool = False) -> None:
-        """Refuse all further changes, because the log's files are closed."""
+        """Refuse all further changes, because the log's files are closed. For ``cleanly``, see ``closed_cleanly``."""
         self.closed, self.closed_cleanly = True, cleanly
 
     def refuse(self, error: StorageError) -> None:

@@ -55,7 +55,7 @@ class WriteState:
         has_stale_epochs: True if the file of leader epochs may differ from ``epochs``, because there was no space or no
             descriptor to write it. The file must be written before the next append: after an append, loading could not
             correct the file.
-        log_start: the log start, before it is limited to the log's bounds.
+        log_start: the log start that was set. A view limits it to the bounds of the log (``limit_bounds``).
         snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that snapshot is
             obsolete.
         extra_labels: labels of the extra indexes that the log's files were last compared with; None before the first
@@ -155,7 +155,7 @@ class WriteState:
         self.snapshot_offset = -1
 
     def set_log_start(self, offset: int) -> None:
-        """Set the log start, before it is limited to the log's bounds."""
+        """Set the log start. The next view limits it to the bounds of the log (``limit_bounds``)."""
         self.log_start = offset
 
     def note_extras_compared(self, labels: frozenset[str]) -> None:

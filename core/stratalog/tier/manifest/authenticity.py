@@ -241,7 +241,7 @@ def _digest(authenticator: ManifestAuthenticator, mac: RootMac, content_sha256: 
     try:
         return authenticator.mac(mac.key_id, _CONTEXT + bytes.fromhex(content_sha256)).hex()
     except ConfigError as error:
-        raise ConfigError(f"the MAC of a manifest root cannot be checked or made: {error.reason} key={key}") from error
+        raise ConfigError(f"the MAC of a manifest root cannot be computed: {error.reason} key={key}") from error
 
 
 def _layout_name(label: str) -> str:

@@ -54,7 +54,7 @@ class EntryReader(IndexReader[Entry]):
 
     def __getitem__(self, index: int) -> Entry:
         if not -self._count <= index < self._count:
-            raise IndexError(f"no entry {index} among {self._count}")
+            raise IndexError(f"there is no entry {index}, only {self._count} entries")
         return self._entry(index if index >= 0 else index + self._count)
 
     def floor(self, target: int) -> Entry | None:

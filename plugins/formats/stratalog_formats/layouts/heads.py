@@ -193,7 +193,7 @@ def _head(value: object, key: str, start: int) -> Head:
     inner_label, identity, name = fields["over"], fields["identity"], fields.get("name", object_name(key))
     has_known_types = isinstance(inner_label, str) and isinstance(identity, str) and isinstance(name, str)
     if not isinstance(version, int) or version not in (FIRST_VERSION, VERSION) or not has_known_types:
-        raise CorruptObjectError("the head has an unknown form", key, start)
+        raise CorruptObjectError("the head has an unknown format", key, start)
     if key and name != object_name(key):
         raise CorruptObjectError(f"the object was stored under another name, {name:.128}", key, start)
     head = Head(

@@ -16,7 +16,8 @@ _BROKERS: Final = 1  # endpoint type
 def cluster_operations(request: Request) -> int:
     """Return the operations on the cluster that the client may perform, as the bit field of the protocol.
 
-    Return NOT_REQUESTED if the request does not ask for the operations; 0 if the client may not describe the cluster.
+    Return NOT_REQUESTED if the request does not ask for the operations; 0 if the client has no right to describe the
+    cluster.
     """
     operations = request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
     if operations == NOT_REQUESTED or request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):

@@ -89,14 +89,14 @@ ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
 def require(client: Client, operation: Operation, kind: ResourceType, name: str) -> None:
-    """Raise RefusedError if a client may not perform an operation on a resource."""
+    """Raise RefusedError if a client has no right to perform an operation on a resource."""
     code = client.refusal(operation, kind, name)
     if code:
         raise RefusedError(code, _REFUSED)
 
 
 def require_group(request: Request) -> None:
-    """Raise RefusedError if the request has no group, or the client may not be a member of the group."""
+    """Raise RefusedError if the request names no group, or the client has no right to read the group."""
     require(request.client, Operation.READ, ResourceType.GROUP, request.body.group_id)
     if not request.body.group_id:
         raise RefusedError(Code.INVALID_GROUP_ID)

@@ -74,7 +74,8 @@ def read_body(header: Header, data: memoryview) -> Any:
     try:
         return reader(checked, start)[0]
     except Exception as error:  # the errors of kio have no common base class
-        raise MalformedRequestError(f"api {header.api} version {header.version}: {error!r}") from error
+        text = f"the request (api {header.api}, version {header.version}) cannot be decoded: {error!r}"
+        raise MalformedRequestError(text) from error
 
 
 class Maker:

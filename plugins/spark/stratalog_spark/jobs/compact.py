@@ -110,7 +110,7 @@ def compact(
         progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
-        ConfigError: ``tier`` is not a tier, a topic may not be compacted, or ``memory_bytes`` is below 1 MiB.
+        ConfigError: ``tier`` is not a tier, a topic must not be compacted, or ``memory_bytes`` is below 1 MiB.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
         StorageError: another program replaced segments of a log while the job ran. The job did not change this log. Run

@@ -50,7 +50,7 @@ class Bound:
     is_time: bool = False
 
     def value_for(self, partition: TopicPartition) -> int:
-        """Return the offset, word or timestamp of a partition."""
+        """Return the element of ``value`` for a partition."""
         return self.value if isinstance(self.value, int) else self.value[partition]
 
 
@@ -181,7 +181,7 @@ class Options(SparkOptions):
     def _bound(self, side: str, default: int, *, any_word: bool = False) -> Bound:
         """Return the start or the end of the read, from the options whose names begin with ``side`` (starting, ending).
 
-        ``default`` is EARLIEST or LATEST. If ``any_word`` is False (a batch query), a read may not start at latest or
+        ``default`` is EARLIEST or LATEST. If ``any_word`` is False (a batch query), a read must not start at latest or
         end at earliest: both raise ConfigError, also for a single partition. As in Spark's Kafka source, a timestamp
         for all partitions overrides timestamps by partition, and timestamps override offsets.
         """

@@ -84,7 +84,7 @@ class Message(Generic[T]):
         if not isinstance(message, dict) or set(message) != {_MARK, "kind", "value"}:
             raise ValueError("not a message of stratalog")
         if (message[_MARK], message["kind"]) != (VERSION, self.kind):
-            raise ValueError(f"version {message[_MARK]!r}, kind {message['kind']!r}")
+            raise ValueError(f"the message has version {message[_MARK]!r} and kind {message['kind']!r}")
         body: object = message["value"]
         return body
 
@@ -195,7 +195,7 @@ def _dataclass_codec(kind: type) -> _Codec:
 
     def decode(encoded: Any) -> Any:
         if set(_check_type(dict, encoded)) != set(codecs):
-            raise ValueError(f"fields of {kind.__name__}: {', '.join(map(repr, encoded))}")
+            raise ValueError(f"wrong fields of {kind.__name__}: {', '.join(map(repr, encoded))}")
         return kind(**{name: codec.decode(encoded[name]) for name, codec in codecs.items()})
 
     return _Codec(encode, decode)

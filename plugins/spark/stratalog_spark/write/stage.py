@@ -94,9 +94,9 @@ def convert_to_arrow(items: Iterable[Any], schema: StructType) -> Iterator[pa.Re
 
 
 def _select_columns(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the written columns of a row.
+    """Return the columns of a row that the sink writes.
 
-    Add the time zone to the timestamp, because Spark passes it as local time.
+    The timestamp gets a time zone, because Spark passes local time without one.
     """
     row = {names[name]: values[name] for name in names}
     timestamp = row.get("timestamp")

@@ -111,7 +111,7 @@ def _delete(request: Request, acl_filter: Any) -> Any:
 
 
 def _require_acl_file(request: Request) -> AclFile:
-    """Return the file of ACLs; raise RefusedError if the client may not change ACLs, or if ``acls.file`` is not set."""
+    """Return the file of ACLs; raise RefusedError if there is none, or the client has no right to change ACLs."""
     require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     if request.node.acls is None:
         raise RefusedError(Code.SECURITY_DISABLED, _DISABLED)
