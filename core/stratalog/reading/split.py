@@ -183,7 +183,7 @@ def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]],
     number, place, is_active, records, aborted, damage, *numbers = row
     index = exactly(int, number, "log")
     if not 0 <= index < len(logs):
-        raise ValueError(f"there is no log {index} of {len(logs)}")
+        raise ValueError(f"there is no log with index {index}, only {len(logs)} logs")
     log, topic_id = logs[index]
     sizes = {name: exactly(int, value, name) for name, value in zip(_NUMBERS, numbers, strict=True)}
     piece = Piece(

@@ -43,7 +43,7 @@ class OfferInfo:
         return cls(provider.name, provider.version, provider.capabilities, provider.extensions)
 
     def not_compiled(self) -> dict[str, str]:
-        """Return the compiled modules that are not used, each with the reason. All other modules are imported."""
+        """Return the modules of ``extensions`` that are not used, each with the reason. Imports all other modules."""
         return {module: reason for module in self.extensions if (reason := absence(module))}
 
 

@@ -122,7 +122,7 @@ class ObjectSink(Protocol):
 
         Raises:
             StoreError: the upload failed after all retries.
-            ClosedError: ``write`` has returned, or has exceeded its deadline.
+            ClosedError: the layout's ``write`` has returned, or has exceeded its deadline.
         """
 
     def key(self, suffix: str = "seg") -> str:

@@ -102,7 +102,7 @@ def dump(
     (UTC), CRC, and attributes that are set. If a file is damaged, the command shows the batches before the damage, then
     the damage, and continues with the next file.
 
-    The exit code is 0, 1 if a file is corrupt, or 2 if a file could not be read.
+    The exit code is 1 if a file is corrupt, and 2 if a file could not be read.
     """  # noqa: D301 - \b prevents click from wrapping the lines
     value_decoder = None if decoder is None else Decoder(decoder)
     shows_values = values or value_decoder is not None

@@ -83,7 +83,7 @@ def verify(
     Checks on local disk: every batch and its CRC, offsets, indexes, snapshots, epochs, checkpoints. Checks in a tier:
     roots, pages, objects, hashes, and with --deep every batch.
 
-    The exit code is 0, 1 if a problem was found and not repaired, or 2 if PATH or the tier could not be checked.
+    The exit code is 1 if a problem was found and not repaired, and 2 if PATH or the tier could not be checked.
     """
     if split_scheme(place)[0]:
         tier = TierPlace(place, config, tier_options)

@@ -99,7 +99,7 @@ def archive(
     not in the tier. Therefore a second run continues where the first run stopped. The tier keeps records that the
     broker deletes.
 
-    The exit code is 0, 1 if a closed segment could not be archived, or 2 if the command could not start, or stopped
+    The exit code is 1 if a closed segment could not be archived. It is 2 if the command could not start, or stopped
     because the store failed.
     """
     settings = place.settings()

@@ -21,7 +21,7 @@ from stratalog.model.names import TopicPartition
 def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
     """Copy every closed segment to the tier. `stratalog retention` deletes the local files later.
 
-    The exit code is 0, 1 if a partition failed and the other partitions were offloaded, or 2 if the command could not
+    The exit code is 1 if a partition failed and the other partitions were offloaded. It is 2 if the command could not
     start, or stopped because the store failed.
     """
     rows: list[tuple[object, ...]] = []

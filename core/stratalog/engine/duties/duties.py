@@ -232,5 +232,5 @@ class Duties:
 def counters_by_log(
     logs: Sequence[Log], progress: Progress | None, size_of: Callable[[Log], int]
 ) -> dict[TopicPartition, OnBytes]:
-    """Return the callbacks of ``counters`` by the names of the logs."""
+    """Return the callbacks of ``counters``, with the name of each callback's log as key."""
     return dict(zip((log.name for log in logs), counters(progress, logs, size_of), strict=True))

@@ -82,7 +82,7 @@ class History:
             oldest = self._finder.read(versions[0])
             began = ""
             if oldest is not None:
-                began = f", made at {from_unix_ms(oldest.root.created_ms).isoformat(timespec='milliseconds')}"
+                began = f", created at {from_unix_ms(oldest.root.created_ms).isoformat(timespec='milliseconds')}"
             raise ConfigError(
                 f"{self._finder.log} cannot be read as of {version_or_time}: its history has version {versions[0]}{began} to "
                 f"version {versions[-1]} (tier.history.ms)"

@@ -45,7 +45,7 @@ def _commit_contradiction(root: Root) -> str:
     if not 0 <= root.leader_epoch <= MAX_EPOCH:
         return f"leader epoch {root.leader_epoch}"
     if abs(root.created_ms) > _INT64_MAX:
-        return f"made at {root.created_ms} ms"
+        return f"created at {root.created_ms} ms"
     if (
         not all(_COMMIT_ID.match(commit) for commit in root.recent_commits)
         or root.recent_commits[-1:] != (root.commit_id,)

@@ -83,7 +83,7 @@ def _parse_entry(value: object, prefix: str, log: TopicPartition, topic_id: Topi
 def _place(names: Sequence[str], kind: object, place: object) -> tuple[str, object, object]:
     number, position, size_bytes = exactly(list, place, "slices")
     if not 0 <= exactly(int, number, "slices") < len(names):
-        raise ValueError(f"slice {kind} names object {number} of {len(names)}")
+        raise ValueError(f"slice {kind} has the object index {number}, but there are only {len(names)} objects")
     return names[number], position, size_bytes
 
 

@@ -223,7 +223,7 @@ class Root:
 
     @property
     def is_half_rebuilt(self) -> bool:
-        """True if a rebuild of the manifest may not have added all segments yet.
+        """True if a rebuild of the manifest is possibly incomplete.
 
         The high watermark of a repaired root can also be above its end offset, although the root lacks no segment.
         """

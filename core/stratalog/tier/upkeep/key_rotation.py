@@ -45,8 +45,8 @@ def mac_change(root: Root | None) -> Change | None:
 def _kind_after(root: Root) -> ChangeKind:
     """Return the kind of a change on top of ``root``: REWRAP, or the root's own kind if the new root must keep it.
 
-    The kind of the head shows that the topic was deleted or left the tier, that a rebuild may not be complete, or that
-    only bulk writers write to the log.
+    The kind of the head shows that the topic was deleted or left the tier, that a rebuild is possibly incomplete, or
+    that only bulk writers write to the log.
     """
     kept_kinds = EMPTYING | BULK | {ChangeKind.REBUILD}
     return ChangeKind(root.change) if root.change in kept_kinds else ChangeKind.REWRAP

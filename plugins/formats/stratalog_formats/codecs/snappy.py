@@ -87,7 +87,7 @@ def _blocks(view: memoryview) -> Iterator[memoryview]:
         elif size == _MAGIC_AS_SIZE:
             position = _next_header_end(view, position - _SIZE.size)
         else:
-            raise CorruptBatchError(f"a snappy block of {size} bytes does not fit", "", position)
+            raise CorruptBatchError(f"a snappy block of {size} bytes ends after the data", "", position)
 
 
 def _next_header_end(view: memoryview, position: int) -> int:

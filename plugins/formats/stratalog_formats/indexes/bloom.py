@@ -99,7 +99,8 @@ class BloomReader(ExtraIndexReader):
             raise CorruptIndexError("the index is shorter than the header of a filter", "", 0)
         size_bytes, self._count = _HEAD.unpack_from(view)
         if size_bytes != len(view) - _HEAD.size or not 1 <= self._count <= _MOST_POSITIONS:
-            raise CorruptIndexError(f"the header has {size_bytes} bytes and {self._count} positions", "", 0)
+            text = f"the header claims a filter of {size_bytes} bytes with {self._count} positions for each key"
+            raise CorruptIndexError(text, "", 0)
         self._filter, self._may_hold = view[_HEAD.size :], kernels.may_hold
 
     def may_hold_key(self, key: bytes) -> bool:

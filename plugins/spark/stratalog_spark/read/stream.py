@@ -27,7 +27,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 class PlainStreamReader(DataSourceStreamReader):
     """Stream reader for Spark before 4.2.
 
-    There, Python sources support neither limits of a micro-batch nor AvailableNow.
+    In these versions, Python sources support neither limits of a micro-batch nor AvailableNow.
 
     The constructor raises ConfigError if the options contain such limits.
     """

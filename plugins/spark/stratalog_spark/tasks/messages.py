@@ -154,7 +154,7 @@ def _union_codec(arms: tuple[Any, ...]) -> _Codec:
             return None
         number, value = _check_type(list, encoded)
         if not 0 <= _check_type(int, number) < len(codecs):
-            raise ValueError(f"there is no type {number} of {len(codecs)}")
+            raise ValueError(f"there is no type with index {number}, only {len(codecs)} types")
         return codecs[number].decode(value)
 
     return _Codec(encode, decode)
