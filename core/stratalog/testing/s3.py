@@ -105,7 +105,7 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
         PluginImportError: moto is not installed; ``stratalog[local-s3]`` installs it.
         ConfigError: the bucket cannot be created.
     """
-    application, make_server, handler = _moto()
+    application, make_server, handler, connections = _moto()
     server = make_server(HOST, 0, application, threaded=True, request_handler=handler)
     local = LocalS3(f"http://{HOST}:{server.server_port}", bucket or f"local-{uuid.uuid4().hex}")
     server.app = _counting(local, application)
@@ -121,6 +121,9 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
         with socket.create_connection((HOST, server.server_port), timeout=30):
             worker.close()  # the connection ended the wait for the next request
         server.server_close()
+        for connection in list(connections):
+            with contextlib.suppress(OSError):  # the client has closed the connection
+                connection.shutdown(socket.SHUT_RDWR)
         _drop_bucket(local.bucket)
 
 
@@ -130,8 +133,9 @@ def _serve(server: BaseServer, stopping: threading.Event) -> None:
         server.handle_request()
 
 
-def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
-    """Return the S3 application, werkzeug's server factory, and a request handler that logs nothing."""
+def _moto() -> tuple[Wsgi, Callable[..., Any], type, set[socket.socket]]:
+    """Return the S3 application, werkzeug's server factory, a request handler, and the handler's connections."""
+    connections: set[socket.socket] = set()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of moto's dependencies, at import
@@ -140,6 +144,7 @@ def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
                 create_backend_app,
             )
             from werkzeug.serving import make_server  # noqa: PLC0415 - an extra, and slow to import
+            from werkzeug.test import run_wsgi_app  # noqa: PLC0415 - an extra, and slow to import
 
             application: Wsgi = create_backend_app("s3")
     except ImportError as error:
@@ -147,13 +152,41 @@ def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
             f"a local S3 server needs moto: {error}", "stratalog.testing", "stratalog[local-s3]"
         ) from error
 
-    class QuietHandler(MotoRequestHandler):
-        """Request handler without a log line for each request."""
+    class Handler(MotoRequestHandler):
+        """Request handler that logs nothing, and keeps the connection open for the client's next request."""
+
+        wbufsize = -1  # sends the headers and the body together
+        disable_nagle_algorithm = True
+
+        def handle(self) -> None:
+            """Respond to all requests of a connection."""
+            connections.add(self.connection)
+            try:
+                super().handle()
+            finally:
+                connections.discard(self.connection)
+
+        def run_wsgi(self) -> None:
+            """Respond to one request. werkzeug's method would then close the connection."""
+            if self.headers.get("Expect", "").strip().lower() == "100-continue":
+                self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self.wfile.flush()
+            environ = self.make_environ()
+            _read_body(environ)
+            chunks, status, headers = run_wsgi_app(self.server.app, environ, buffered=True)
+            body, (code, _, phrase) = b"".join(chunks), status.partition(" ")
+            if self.command != "HEAD" and int(code) not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
+                headers.setdefault("Content-Length", str(len(body)))  # the client needs it to find the next response
+            self.send_response(int(code), phrase)
+            for name, value in headers:
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
 
         def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
             """Log nothing."""
 
-    return application, make_server, QuietHandler
+    return application, make_server, Handler, connections
 
 
 def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
@@ -162,7 +195,6 @@ def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         failure = local._due(operation_of(environ))  # noqa: SLF001 - a method of this module's class
         if failure is None and "HTTP_IF_NONE_MATCH" in environ:
-            _read_body(environ)
             with turn:  # moto checks and stores the key in two steps: two concurrent creates would both succeed
                 return application(environ, start_response)
         if failure is None:
@@ -179,10 +211,16 @@ def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
 
 
 def _read_body(environ: dict[str, Any]) -> None:
-    """Read the body of a request into memory. The caller takes its lock later, so a slow client delays no other."""
-    body, size = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
-    if size or environ.get("wsgi.input_terminated"):
-        environ["wsgi.input"] = io.BytesIO(body.read(int(size) if size else -1))
+    """Read the body of a request into memory: the next request begins behind it, and a slow client delays no other.
+
+    Raises:
+        ConnectionError: the client has closed the connection before the end of the body.
+    """
+    size = int(environ.get("CONTENT_LENGTH") or 0)
+    body = environ["wsgi.input"].read(-1 if environ.get("wsgi.input_terminated") else size)
+    if len(body) < size:
+        raise ConnectionError("the body is incomplete")
+    environ["wsgi.input"] = io.BytesIO(body)
 
 
 def _swallow(reply: Iterable[bytes]) -> None:

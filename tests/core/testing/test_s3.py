@@ -1,25 +1,28 @@
 from __future__ import annotations
 
 import re
+import socket
 import sys
 import urllib.error
 import urllib.request
 from http import HTTPStatus
+from http.client import HTTPConnection
 
 import pytest
 
 from stratalog.errors import PluginImportError
 from stratalog.testing.s3 import LocalS3, local_s3, operation_of, remove_objects
 
+HEADERS = {
+    "Authorization": "AWS4-HMAC-SHA256 Credential=local-key/20260101/us-east-1/s3/aws4_request",
+    "Content-Type": "application/octet-stream",
+}
+
 
 def ask(server: LocalS3, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
     """Send one request, and return status and body. The server does not check the signature."""
     url = f"{server.endpoint_url}/{server.bucket}{path}"
-    headers = {
-        "Authorization": "AWS4-HMAC-SHA256 Credential=local-key/20260101/us-east-1/s3/aws4_request",
-        "Content-Type": "application/octet-stream",
-    }
-    request = urllib.request.Request(url, data=body, method=method, headers=headers)  # noqa: S310 - loopback
+    request = urllib.request.Request(url, data=body, method=method, headers=HEADERS)  # noqa: S310 - loopback
     try:
         with urllib.request.urlopen(request) as reply:  # noqa: S310 - loopback
             return reply.status, reply.read()
@@ -105,6 +108,32 @@ def test_a_server_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
         ask(server, "/a", "PUT", b"x")
         ask(server, "/missing")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_connection_serves_many_requests_and_ends_with_the_server() -> None:
+    with local_s3() as server:
+        connection = HTTPConnection(server.endpoint_url.removeprefix("http://"))
+        connection.connect()
+        open_socket = connection.sock
+        bodies = {"PUT": b"x", "GET": None, "DELETE": None, "HEAD": None}
+        for method, body in bodies.items():
+            connection.request(method, f"/{server.bucket}/a", body, HEADERS)
+            reply = connection.getresponse()
+            assert reply.status in {HTTPStatus.OK, HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND}
+            assert reply.read() == (b"x" if method == "GET" else b"")
+            assert connection.sock is open_socket
+    with open_socket:
+        assert open_socket.recv(1) == b""
+
+
+def test_an_incomplete_body_is_not_stored() -> None:
+    with local_s3() as server:
+        port = int(server.endpoint_url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(f"PUT /{server.bucket}/a HTTP/1.1\r\nContent-Length: 2\r\n\r\nx".encode())
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""  # the server has closed the connection without a response
+        assert ask(server, "/a")[0] == HTTPStatus.NOT_FOUND
 
 
 def test_the_fixture_gives_a_prefix_of_the_sessions_bucket(s3_tier: str, local_s3: LocalS3) -> None:
