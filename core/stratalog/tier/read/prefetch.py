@@ -37,8 +37,9 @@ class Pool:
     """A limited number of threads that begin jobs in submission order. Threads start when needed. Thread-safe."""
 
     def __init__(self, threads: int, name: str) -> None:
-        self._idle = [Worker(f"{name}-{number}", limit=0) for number in range(threads)]  # under _lock
-        self._workers = tuple(self._idle)
+        self._threads, self._name = threads, name
+        self._workers: list[Worker] = []  # made when needed; under _lock
+        self._idle: list[Worker] = []  # under _lock
         self._jobs: deque[Callable[[], None]] = deque()  # under _lock
         self._lock = threading.Lock()
         ends_with_fork(self)
@@ -50,6 +51,9 @@ class Pool:
         """
         with self._lock:
             self._jobs.append(job)
+            if not self._idle and len(self._workers) < self._threads:
+                self._idle.append(Worker(f"{self._name}-{len(self._workers)}", limit=0))
+                self._workers += self._idle
             worker = self._idle.pop() if self._idle else None
         if worker is None:
             return
@@ -64,7 +68,8 @@ class Pool:
         """Drop the jobs that have not begun, and wait for the running ones. A second call does nothing."""
         with self._lock:
             self._jobs.clear()
-        for worker in self._workers:
+            workers = self._workers.copy()
+        for worker in workers:
             worker.close()
 
     def _run(self, worker: Worker) -> None:
