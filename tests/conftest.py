@@ -106,12 +106,24 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _plugins_found_once() -> Iterator[None]:
-    """Read the entry points and the metadata of the installed packages only once, unless the import path changes."""
-    search, path = importlib.metadata.entry_points, tuple(sys.path)
-    search_once = functools.cache(search)
+    """Read the entry points and the metadata of the installed packages only once, unless the import path changes.
 
-    def found(**criteria: str) -> Any:
-        return search_once(**criteria) if tuple(sys.path) == path else search(**criteria)
+    If only folders were added at its beginning, only these folders are read again.
+    """
+    search, path = importlib.metadata.entry_points, tuple(sys.path)
+    search_once: Callable[..., Any] = functools.cache(search)
+
+    def found(**criteria: Any) -> Any:
+        added = sys.path[: max(0, len(sys.path) - len(path))]
+        if (*added, *path) != tuple(sys.path):
+            return search(**criteria)
+        if not added:
+            return search_once(**criteria)
+        distributions = [*importlib.metadata.distributions(path=added)]
+        hidden = {distribution.name for distribution in distributions}
+        points = [point for one in distributions for point in one.entry_points if point.matches(**criteria)]
+        points += (point for point in search_once(**criteria) if point.dist.name not in hidden)
+        return importlib.metadata.EntryPoints(points)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(importlib.metadata, "entry_points", found)
