@@ -41,6 +41,7 @@ class Server:
         hangs_up: True to close the connection after each response.
         stalls: True to send only the first byte of a body.
         announces: Content-Length to send instead of the correct one.
+        modified: Last-Modified to send.
     """
 
     endpoint: str = ""
@@ -49,6 +50,7 @@ class Server:
     hangs_up: bool = False
     stalls: bool = False
     announces: int | None = None
+    modified: str = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
 def handler(state: Server) -> type[BaseHTTPRequestHandler]:
@@ -66,6 +68,7 @@ def handler(state: Server) -> type[BaseHTTPRequestHandler]:
             self.send_response(206)
             self.send_header("Content-Length", str(len(body) if state.announces is None else state.announces))
             self.send_header("Content-Range", f"bytes {first}-{last}/{len(DATA)}")
+            self.send_header("Last-Modified", state.modified)
             self.end_headers()
             if state.stalls:
                 self.wfile.write(body[:1])
@@ -144,6 +147,13 @@ def test_a_range_is_read_with_an_aiobotocore_that_enters_the_unwrapped_body(
         return await body.raw_stream.__aenter__()  # as in aiobotocore 2
 
     monkeypatch.setattr(StreamingBody, "__aenter__", enter)
+    assert store.read("a", 3, 9, deadline_ns=deadline_ns) == DATA[3:9]
+
+
+def test_a_range_is_read_without_parsing_the_time_of_the_last_write(
+    store: ObjectStore, server: Server, deadline_ns: int
+) -> None:
+    server.modified = "no date"
     assert store.read("a", 3, 9, deadline_ns=deadline_ns) == DATA[3:9]
 
 
