@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from stratalog import __version__
 from stratalog.errors import ConfigError
 from stratalog.spi import Section, key
 from stratalog_s3.settings import S3Section
@@ -19,6 +20,7 @@ _CONFIG: Final[Mapping[str, Any]] = {
     "connect_timeout": 5,
     "read_timeout": 60,
     "max_pool_connections": 50,
+    "user_agent": f"stratalog/{__version__}",  # botocore builds its own long one twice for each request
     "request_checksum_calculation": "when_required",  # this plugin computes the checksums of uploads
 }
 _ONE_ATTEMPT: Final[Mapping[str, Any]] = {"total_max_attempts": 1, "mode": "standard"}

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from stratalog import __version__
 from stratalog.errors import ConfigError
 from stratalog_s3.options import filesystem_options, quieten_botocore
 from stratalog_s3.settings import S3Section
@@ -73,6 +74,11 @@ def test_the_users_options_reach_s3fs_and_one_try_is_kept() -> None:
     assert options["config_kwargs"]["read_timeout"] == 3
     assert options["config_kwargs"]["retries"] == {"total_max_attempts": 1, "mode": "standard"}
     assert options["use_listings_cache"] is False
+
+
+def test_requests_name_stratalog_unless_the_user_names_another_program() -> None:
+    assert filesystem_options({})["config_kwargs"]["user_agent"] == f"stratalog/{__version__}"
+    assert filesystem_options({"config_kwargs": {"user_agent": "mine"}})["config_kwargs"]["user_agent"] == "mine"
 
 
 def test_a_wrong_credential_is_not_shown() -> None:
