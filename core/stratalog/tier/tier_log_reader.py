@@ -199,7 +199,7 @@ class TierLogReader(CheckedArguments):
         return self.availability.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
-        """Let the method ``view`` return ``view``, the last known state from local disk, until ``rejoin``."""
+        """Begin the assumed state: until ``rejoin``, ``self.view`` returns ``view``, which is from local disk."""
         with self._lock:
             self._assumed = view
 
@@ -258,7 +258,7 @@ class TierLogReader(CheckedArguments):
         return self._adopted
 
     def _adopt(self, root: Root | None) -> tuple[Root | None, RemoteView]:
-        """Let ``view`` and ``root`` return this root, which was read or committed. The caller holds _lock."""
+        """Store this root, which was read or committed, for ``view`` and ``root``. The caller holds _lock."""
         if self._expected is not None:
             self._check_expected(root, *self._expected)
             self._expected = None

@@ -352,7 +352,7 @@ class TierWriter(BulkWriter):
 
 
 def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
-    """Raise OffsetsOutOfOrderError unless the entries cover the span. With ``keeps_others``, whole segments suffice."""
+    """Raise OffsetsOutOfOrderError unless the entries cover the span; with ``keeps_others``, whole segments of it."""
     bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
     if keeps_others:
         is_wrong = (

@@ -72,8 +72,8 @@ class PartUploads:
     def upload(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
         """Upload an object in parts (a multipart upload). Return the response to the last request.
 
-        The last request makes the object visible. If a request fails, the upload is aborted, even after the deadline, because the store would keep the parts and
-        charge for them.
+        The last request makes the object visible. If a request fails, the upload is aborted, even after the deadline,
+        because the store would keep the parts and charge for them.
 
         Raises:
             StoreError: the source has more or fewer bytes than announced.

@@ -15,11 +15,13 @@ from stratalog.model.names import TopicPartition
 
 
 @click.command()
-@click.option("--roll", is_flag=True, help="First close every active segment, so all records are offloaded.")
+@click.option("--roll", is_flag=True, help="First close every active segment.")
 @place_options
 @json_option
 def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
-    """Copy every closed segment to the tier. `stratalog retention` deletes the local files later.
+    """Copy the closed segments to the tier. `stratalog retention` deletes the local files later.
+
+    Segments after the first record of an open transaction are not copied until the transaction has ended.
 
     The exit code is 1 if a partition failed and the other partitions were offloaded. It is 2 if the command could not
     start, or stopped because the store failed.

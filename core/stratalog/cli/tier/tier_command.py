@@ -89,7 +89,8 @@ def show_history(output: Output, place: TierPlace, topic: str, partition: int, l
     """List the commits of a partition in a tier, newest first.
 
     Each commit creates a new version of the partition's manifest. The list has the version, time, leader epoch and
-    reason of each commit. The collector removes commits that are older than tier.history.ms.
+    reason of each commit. The collector removes a commit tier.history.ms after the next commit, but at the earliest
+    after an hour.
     """
     with place.reader() as reader:
         for log in tier_logs(reader, topic, partition):

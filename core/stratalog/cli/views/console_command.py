@@ -52,8 +52,8 @@ def console(place: LogPlace, address: Listener, schemas: tuple[str, ...], *, ins
     """Serve a read-only web page about a log directory or a tier: topics, segments, records, groups, history.
 
     The command runs until Ctrl-C. It does not lock or change the logs, and can run while a broker or an engine is
-    running. Every user of this machine can open the page, but other machines cannot. The page loads nothing from other
-    servers.
+    running. Every user of this machine can open the page. Other machines cannot, unless --insecure is set. The page
+    loads nothing from other servers.
     """
     if not (address.is_loopback or insecure):
         raise ConfigError(

@@ -227,7 +227,7 @@ def check_joins(root: Root | None, info: SegmentInfo, bounds: LogBounds) -> None
 
 
 def create_change(root: Root | None, bounds: LogBounds) -> Change | None:
-    """Return the change that creates a root without segments; None if ``is_unknown`` is False for the log."""
+    """Return the change that creates a root without segments; None if the tier already lists the log."""
     return _bounds_change(root, bounds, ChangeKind.CREATE, "the log now has a tier") if is_unknown(root) else None
 
 

@@ -250,10 +250,10 @@ class Committer:
             return head
         if newest.root.version - root.version >= RECENT_COMMITS:
             raise FencedEpochError(
-                f"{root.log} has many newer roots than the one that was created; it is unknown if that one counts "
+                f"another writer has created many roots of {root.log}; it is unknown if the root of this writer counts "
                 f"(version={root.version} head={newest.root.version})"
             )
-        raise self._stale(root, f"the newest root, version {newest.root.version}, does not contain it")
+        raise self._stale(root, f"the newest root, version {newest.root.version}, does not continue this root")
 
     def _stale(self, root: Root, reason: str) -> FencedEpochError:
         """Delete a stale root, which no other root continues; return the error to raise."""

@@ -121,7 +121,7 @@ def select_logs(names: Iterable[TierLogName], topics: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Return True if the latest root of the log is neither from CLEAR nor from DELETE; False if the log has no root.
+    """Return True if the log has a root, and the change of its latest root is neither CLEAR nor DELETE.
 
     Raises the errors of ``refresh``.
     """

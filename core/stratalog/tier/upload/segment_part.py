@@ -123,7 +123,11 @@ class SegmentPart:
 
 
 def _position_of(segment: Segment, offset: int) -> int:
-    """Return the byte position of the first batch at or above ``offset``; raise StorageError inside a batch."""
+    """Return the position (bytes) of the batch that begins at ``offset``, or of the next batch.
+
+    Raises:
+        StorageError: ``offset`` is inside a batch.
+    """
     position_and_batch = find_batch(segment, offset, segment.components)
     if position_and_batch is None:
         return segment.size_bytes

@@ -29,7 +29,7 @@ class Uploads:
             self._keys.difference_update(keys)
 
     def leave(self, keys: Iterable[str]) -> None:
-        """Remove ``keys``, which this process will not commit, but whose objects may be stored; set ``has_left``."""
+        """Remove ``keys`` that this process will not commit. Set ``has_left``, because their objects may be stored."""
         with self._lock:
             self._keys.difference_update(keys)
             self._has_left = True
@@ -37,7 +37,7 @@ class Uploads:
     def end_deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
         """Remove ``keys``, whose objects this process tried to delete.
 
-        ``failed`` has the keys of objects that could not be deleted. If it is not empty, set ``has_left``.
+        ``failed`` has the keys of objects that could not be deleted. If there are any, ``has_left`` becomes True.
         """
         self.end(keys)
         if failed:

@@ -88,7 +88,7 @@ def _runs(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> Iterator[B
             return
         magic = arena[position + FRAME_BYTES - 1]
         if magic not in KEY_POSITIONS:
-            raise CorruptBatchError(f"a message of magic {magic} inside one of {table.magic}", "", entry)
+            raise CorruptBatchError(f"a message of magic {magic} is inside a message of magic {table.magic}", "", entry)
 
 
 def _is_cut(arena: Buffer, position: int) -> bool:

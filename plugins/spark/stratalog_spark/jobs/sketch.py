@@ -50,7 +50,7 @@ class KeySketch:
             ValueError: the size of the data is not 4 KiB.
         """
         if len(data) != _REGISTERS:
-            raise ValueError(f"a sketch of {len(data)} bytes, not {_REGISTERS}")
+            raise ValueError(f"a sketch has {_REGISTERS} bytes, not {len(data)}")
         return cls(np.frombuffer(data, np.uint8).copy())
 
     def merge(self, other: KeySketch) -> None:
