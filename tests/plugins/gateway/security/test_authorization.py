@@ -431,7 +431,7 @@ CALLS: dict[str, tuple[Callable[[Direct], int], int, tuple[str, ...], int]] = {
     "InitProducerId": (init_producer_id, CLUSTER, ("Write Topic orders",), 0),
     "DescribeClientQuotas": (describe_client_quotas, CLUSTER, ("DescribeConfigs Cluster kafka-cluster",), 0),
     "AlterClientQuotas": (alter_client_quotas, CLUSTER, ("AlterConfigs Cluster kafka-cluster",), 42),
-    "DescribeUserScramCredentials": (describe_scram, CLUSTER, ("Describe Cluster kafka-cluster",), 54),
+    "DescribeUserScramCredentials": (describe_scram, CLUSTER, ("Describe Cluster kafka-cluster",), 0),
     "AlterUserScramCredentials": (alter_scram, CLUSTER, ("Alter Cluster kafka-cluster",), 54),
 }
 

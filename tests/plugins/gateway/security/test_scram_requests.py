@@ -118,4 +118,5 @@ def test_spellings_of_one_name_are_one_user(guarded: Served, file: Path, names: 
 def test_without_a_file_there_are_no_users(tmp_path: Path) -> None:
     with served(tmp_path / "logs") as gateway, gateway.wire() as wire:
         assert altered(wire, upsertion()) == {"carol": (54, "users.file is not set")}
-        assert wire.ask("DescribeUserScramCredentials", 0, users=None).error_code == 54
+        assert described(wire) == {}
+        assert described(wire, "carol") == {"carol": (91, [])}
