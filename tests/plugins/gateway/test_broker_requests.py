@@ -436,22 +436,59 @@ def test_the_settings_of_the_broker_are_described_with_synonyms_types_and_docume
         assert described(wire, 4, "") == {}
 
 
-def altered(wire: Wire, *resources: tuple[str, tuple[tuple[str, int, str | None], ...]], only_check: bool) -> list[int]:
-    """Send IncrementalAlterConfigs for topics, each with changes (name, operation, value). Return the error codes."""
+def test_each_group_has_the_settings_of_the_gateway(tmp_path: Path) -> None:
+    with served(tmp_path / "logs", consumer_session_ms=50_000) as gateway, gateway.wire() as wire:
+        settings = described(wire, 32, "g")
+        assert {name: (item.value, item.config_type, values_of(item)) for name, item in settings.items()} == {
+            f"consumer.{name}": (value, 3, [(f"consumer.{name}", value, 5)])
+            for name, value in (("heartbeat.interval.ms", "5000"), ("session.timeout.ms", "50000"))
+        }
+        assert all(item.documentation for item in settings.values())
+        assert list(described(wire, 32, "g", "consumer.session.timeout.ms")) == ["consumer.session.timeout.ms"]
+        resource = part(
+            "DescribeConfigs", 1, "DescribeConfigsResource", resource_type=32, resource_name="", configuration_keys=None
+        )
+        result = wire.ask("DescribeConfigs", 1, resources=(resource,), include_synonyms=False).results[0]
+        assert (result.error_code, result.error_message) == (42, "Group name must not be empty")
+
+
+def altered(
+    wire: Wire,
+    *resources: tuple[str, tuple[tuple[str, int, str | None], ...]],
+    only_check: bool,
+    kind: int = 2,
+) -> list[int]:
+    """Send IncrementalAlterConfigs for resources, each with changes (name, operation, value). Return the error codes.
+
+    ``kind`` is the type of the resources. The default is topics.
+    """
     requested_resources = tuple(
         part(
-            "IncrementalAlterConfigs", 1, "AlterConfigsResource", resource_type=2, resource_name=topic,
+            "IncrementalAlterConfigs", 1, "AlterConfigsResource", resource_type=kind, resource_name=resource,
             configs=tuple(
                 part("IncrementalAlterConfigs", 1, "AlterableConfig", name=name, config_operation=how, value=value)
                 for name, how, value in changes
             ),
         )
-        for topic, changes in resources
+        for resource, changes in resources
     )  # fmt: skip
     responses = wire.ask(
         "IncrementalAlterConfigs", 1, resources=requested_resources, validate_only=only_check
     ).responses
     return [item.error_code for item in responses]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(4, "1"), (4, ""), (32, "g")])
+def test_settings_of_brokers_and_groups_can_only_be_reset(orders: Served, kind: int, name: str) -> None:
+    """kafka-reassign-partitions.sh --verify resets the throttles of brokers."""
+    reset, change = ("leader.replication.throttled.rate", 1, None), ("leader.replication.throttled.rate", 0, "5")
+    with orders.wire() as wire:
+        codes = [
+            altered(wire, (name, changes), only_check=False, kind=kind)
+            for changes in ((reset,), (), (change,), (reset, change))
+        ]
+        assert codes == [[0], [0], [42], [42]]
+        assert altered(wire, ("9", (reset,)), only_check=False, kind=4) == [42]
 
 
 def test_a_topic_that_is_in_a_change_of_settings_twice_is_not_changed(orders: Served) -> None:

@@ -21,7 +21,8 @@ from stratalog_gateway.wire.messages import Maker
 _TOPIC: Final = 2  # types of resources
 _BROKER: Final = 4
 _CLIENT_METRICS: Final = 16
-_LISTED: Final = frozenset({_TOPIC, _BROKER, 8, _CLIENT_METRICS, 32})  # also loggers of brokers, and groups
+_GROUP: Final = 32
+_LISTED: Final = frozenset({_TOPIC, _BROKER, 8, _CLIENT_METRICS, _GROUP})  # also loggers of brokers
 _DYNAMIC_TOPIC, _STATIC_BROKER, _DEFAULT = 1, 4, 5  # sources
 _SOURCES: Final = {"topic": _DYNAMIC_TOPIC, "engine": _STATIC_BROKER, "default": _DEFAULT}
 _TYPES: Final[Mapping[type, int]] = {bool: 1, str: 2, int: 5, float: 6, tuple: 7, list: 7}
@@ -78,7 +79,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 def describe_configs(request: Request) -> Any:
-    """Return the response with the settings of the topics and of the broker that the request names."""
+    """Return the response with the settings of the topics, groups and of the broker that the request names."""
     results = []
     for resource in request.body.resources:
         configs: tuple[Any, ...] = ()
@@ -126,18 +127,24 @@ def _describe(request: Request, resource: Any) -> tuple[Any, ...]:
         _check_broker(request.node.settings.node_id, resource.resource_name)
         # as in Kafka, "" is the resource of settings that change the defaults of all brokers
         configs = _broker_settings(request.node, request) if resource.resource_name else ()
+    elif resource.resource_type == _GROUP:
+        if not resource.resource_name:
+            raise RefusedError(Code.INVALID_REQUEST, "Group name must not be empty")
+        configs = _group_settings(request)
     else:
         raise RefusedError(Code.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
     return tuple(config for config in configs if not names or config.name in names)
 
 
 def _require(request: Request, operation: Operation, resource: Any) -> None:
-    """Raise RefusedError unless the client may perform the operation on the topic.
+    """Raise RefusedError unless the client may perform the operation on the topic or group.
 
     A broker needs permission for the cluster.
     """
     if resource.resource_type == _TOPIC:
         require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
+    elif resource.resource_type == _GROUP:
+        require(request.client, operation, ResourceType.GROUP, resource.resource_name)
     else:
         require(request.client, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -186,6 +193,12 @@ def _alter_all(request: Request, *, resets_others: bool) -> Any:
 def _alter(request: Request, resource: Any, *, resets_others: bool) -> None:
     _require(request, Operation.ALTER_CONFIGS, resource)
     if resource.resource_type != _TOPIC:
+        if resource.resource_type == _BROKER:
+            _check_broker(request.node.settings.node_id, resource.resource_name)
+        # kafka-reassign-partitions.sh --verify resets throttles of brokers; a reset changes nothing, since only topics
+        # have settings of their own
+        if all(getattr(change, "config_operation", _SET) == _DELETE for change in resource.configs):
+            return
         raise RefusedError(Code.INVALID_REQUEST, "only the settings of topics can change")
     if not resource.resource_name:
         raise RefusedError(Code.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -328,6 +341,29 @@ def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
                 synonyms=tuple(synonyms) if request.body.include_synonyms else (),
                 config_type=_type(name, value if name in overrides else keys[name].default),
                 documentation=keys[name].doc if has_docs and name in keys else None,
+            )
+        )
+    return tuple(results)
+
+
+def _group_settings(request: Request) -> tuple[Any, ...]:
+    """Return the settings of a group as messages. All groups have the values of the gateway's settings."""
+    make, settings = request.make, request.node.settings
+    keys, has_docs = type(settings).keys(), request.field("include_documentation", False)
+    values, results = settings.to_mapping(), []
+    for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"):
+        key = f"group.{name}"
+        results.append(
+            make.part(
+                "DescribeConfigsResourceResult",
+                name=name,
+                value=_text(values[key]),
+                read_only=False,
+                config_source=_DEFAULT,
+                is_sensitive=False,
+                synonyms=(_synonym(make, name, values[key], _DEFAULT),) if request.body.include_synonyms else (),
+                config_type=_INT,
+                documentation=keys[key].doc if has_docs else None,
             )
         )
     return tuple(results)
