@@ -65,9 +65,10 @@ class Pool:
             _LOGGER.debug("a thread for reading ahead was not started: %s", error)
 
     def close(self) -> None:
-        """Drop the jobs that have not begun, and wait for the running ones. A second call does nothing."""
+        """Drop the jobs that have not begun and all later jobs, and wait for the running ones. Idempotent."""
         with self._lock:
             self._jobs.clear()
+            self._threads = 0
             workers = self._workers.copy()
         for worker in workers:
             worker.close()

@@ -239,3 +239,11 @@ def test_a_reader_continues_while_no_thread_can_be_started(monkeypatch: pytest.M
     bed.step(3)
     bed.wait_for(1)  # the thread is started as soon as the system can start it
     bed.ahead.close()
+
+
+def test_a_closed_pool_starts_no_thread_for_a_job() -> None:
+    pool, ran = Pool(1, "test-pool"), threading.Event()
+    pool.close()
+    pool.submit(ran.set)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("test-pool")]
+    assert not ran.is_set()
