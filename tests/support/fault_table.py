@@ -45,7 +45,7 @@ UNSEEN_LIES: Final = {
     "SegmentFile.close": _NO_RESULT,
     "SegmentFile.modified_ms": "the engine cannot know the correct modification time",
     "SegmentFile.sync": _NOT_SYNCED,
-    "SegmentFile.trim": "after a wrong `True`, the engine syncs once more than necessary; after a wrong `False`, the new file size may not be durable, and recovery checks the end of the file",
+    "SegmentFile.trim": "after a wrong `True`, the engine syncs once more than necessary; after a wrong `False`, the new file size is possibly not durable, and recovery checks the end of the file",
     "IndexFile.close": _NO_RESULT,
     "IndexFile.trim": _NO_RESULT,
     "IndexFile.sync": _NOT_SYNCED,

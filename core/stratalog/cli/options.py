@@ -36,7 +36,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 def check_directory(path: Path) -> None:
     """Raise LogDirNotFoundError if ``path`` is not a directory."""
     if not path.is_dir():
-        raise LogDirNotFoundError("not a directory" if path.exists() else "no such directory", str(path))
+        raise LogDirNotFoundError("this is not a directory" if path.exists() else "no such directory", str(path))
 
 
 def check_no_other_files(directory: str) -> None:

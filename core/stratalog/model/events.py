@@ -143,7 +143,7 @@ class TierUnavailable:
     """Event: the engine continues without its tier, because the store is unavailable or not trusted.
 
     The engine tests a store that becomes available again. A store is not trusted if it declares atomic creation, but a
-    test shows that it does not have it.
+    test shows that its creation is not atomic.
     """
 
     uri: str

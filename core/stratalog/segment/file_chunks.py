@@ -27,7 +27,7 @@ def file_chunks(
     """Yield the bytes of a segment from its start, in pieces of at most ``chunk_bytes``.
 
     ``files`` is the folder of the segment. If a plugin provides the segment store, the CRC of each batch is checked:
-    such a store may return wrong bytes. After the upload, the segment is deleted from local disk.
+    such a store may return wrong bytes, and the segment is deleted from local disk after the upload.
 
     Raises:
         CorruptBatchError: a batch from the store of a plugin is damaged.

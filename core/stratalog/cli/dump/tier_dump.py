@@ -214,7 +214,7 @@ def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int
         log, topic_id = TopicPartition(value["topic"], int(value["partition"])), TopicId(value["topic_id"])
         version = int(path.name if path.name.isdigit() else value["version"])
     except (ValueError, KeyError, TypeError, RecursionError, StorageError) as error:
-        raise CorruptManifestError(f"not a manifest root ({error})", source.label) from error
+        raise CorruptManifestError(f"this is not a manifest root ({error})", source.label) from error
     path_identity = parse_log_prefix("/".join(path.absolute().parts[-_KEY_PARTS:]))
     return (*(path_identity or (log, topic_id)), version)
 

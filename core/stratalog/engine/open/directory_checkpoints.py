@@ -216,7 +216,7 @@ class DirectoryCheckpoints:
             raise
 
     def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
-        """Return True unless the log starts at offset 0, and no tier has its first records.
+        """Return False if the log starts at offset 0 and no tier has its first records; otherwise True.
 
         Kafka does not store a log start that is the first local offset. stratalog stores it: after a crash, older
         segments may exist, because the removal of a segment becomes durable later than it becomes visible.

@@ -45,7 +45,7 @@ FIRST_EPOCH: Final = 0
 
 
 def gets_new_id(plan: RestorePlan, files: LogFiles) -> bool:
-    """Return True unless the log's folder has the same topic id as the log in the tier."""
+    """Return True if the log's folder has another topic id than the log in the tier, or none."""
     return read_topic_id(files) != plan.topic_id
 
 

@@ -174,7 +174,7 @@ def _has(store: SegmentStore, name: str) -> bool:
     try:
         return store.read_small(name) is not None
     except LogDirNotFoundError:  # not raised for a missing file: the path of the store is not a directory
-        raise LogDirNotFoundError("not a directory", store.path()) from None
+        raise LogDirNotFoundError("this is not a directory", store.path()) from None
     except (CorruptCheckpointError, NotAFileError):  # too large, or a folder: the name exists
         return True
 

@@ -36,7 +36,7 @@ def load_object(data: bytes, key: str) -> JsonFields:
     except (ValueError, RecursionError) as error:
         raise CorruptManifestError(f"not JSON ({error})", key, getattr(error, "pos", 0)) from error
     if not isinstance(value, dict):
-        raise CorruptManifestError("not a JSON object", key)
+        raise CorruptManifestError("this is not a JSON object", key)
     return JsonFields(value)
 
 

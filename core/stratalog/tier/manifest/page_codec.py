@@ -149,7 +149,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
     """
     fields = load_object(data, key)
     if fields.get("format") != FORMAT:
-        raise CorruptManifestError("not a manifest page", key)
+        raise CorruptManifestError("this is not a manifest page", key)
     if fields.get("format_version") != FORMAT_VERSION:
         raise UnknownComponentError(
             f"unsupported page format {fields.get('format_version')!r} (key={key}): this release reads "
@@ -165,7 +165,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
             else tuple(entry_from_json(row, log, topic_id) for row in rows)
         )
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
-        raise CorruptManifestError(f"not a manifest page ({error})", key) from error
+        raise CorruptManifestError(f"this is not a manifest page ({error})", key) from error
     return log, topic_id, items
 
 

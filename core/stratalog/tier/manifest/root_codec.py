@@ -111,12 +111,12 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
     body = _unseal(data, key)
     fields = load_object(body or data, key)
     if fields.get("format") != FORMAT:
-        raise CorruptManifestError("not a manifest root", key)
+        raise CorruptManifestError("this is not a manifest root", key)
     try:
         format_version = fields.integer("format_version")
         root = _root_from(fields) if format_version in _READABLE_VERSIONS else None
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
-        raise CorruptManifestError(f"not a manifest root ({error})", key) from error
+        raise CorruptManifestError(f"this is not a manifest root ({error})", key) from error
     if (body is None) != (format_version <= UNSEALED_VERSION):
         fault = "has no hash of its own" if body is None else "must not have a hash of its own"
         raise CorruptManifestError(f"a root of format {format_version} {fault}", key)

@@ -67,7 +67,7 @@ class TierLogCheck:
     def roots(self) -> Iterator[Finding]:
         """Yield the findings about the manifest roots, and list the objects for the later steps.
 
-        Consume the whole result before you call another method; only ``contents`` does not need it. All methods that
+        Consume the whole result before you call another method, except ``contents``. All methods that
         send requests raise the errors below.
 
         Raises:

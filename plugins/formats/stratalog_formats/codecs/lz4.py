@@ -96,7 +96,7 @@ def _check_header(view: memoryview, magic: int) -> tuple[int, int]:
     Raise CorruptBatchError if the header is damaged, or has features that Kafka does not support.
     """
     if len(view) < 7 or view[:4].tobytes() != _MAGIC:
-        raise CorruptBatchError("not an lz4 frame", "")
+        raise CorruptBatchError("the data is not an lz4 frame", "")
     flags, descriptor = view[4], view[5]
     if flags & 0xC0 != _VERSION or flags & 0x03:
         raise CorruptBatchError(f"lz4 flags {flags:#04x} are not supported", "", 4)

@@ -285,7 +285,7 @@ class KeyRingMac(ManifestAuthenticator):
         return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
 
     def is_required(self, label: str) -> bool:
-        """Return True unless ``label`` is version 1 of this layout. Earlier releases wrote no MAC for version 1."""
+        """Return False for version 1 of this layout, for which earlier releases wrote no MAC; otherwise True."""
         return label != FIRST_LABEL
 
 

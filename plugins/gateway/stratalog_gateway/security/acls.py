@@ -184,7 +184,7 @@ def _word(words: type[Word], text: str, place: str) -> Word:
     for member in words:
         if text.replace("_", "").lower() == member.name.replace("_", "").lower():
             return member
-    raise ConfigError(f"{place}: {text!r} is none of {', '.join(map(word, words))}")
+    raise ConfigError(f"{place}: {text!r} is not one of {', '.join(map(word, words))}")
 
 
 def word(member: IntEnum) -> str:

@@ -91,7 +91,7 @@ def load_users(path: Path) -> Users:
 
 def _credential(mechanism: str, fields: object, place: str) -> Credential:
     if mechanism not in ALGORITHMS:
-        raise ConfigError(f"{place}: the mechanism is none of {', '.join(ALGORITHMS)}")
+        raise ConfigError(f"{place}: the mechanism is not one of {', '.join(ALGORITHMS)}")
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size
     try:
         assert isinstance(fields, dict)

@@ -37,8 +37,8 @@ class Rows:
     """Converter of scanned records to Spark's rows.
 
     Args:
-        names: names of the columns, in order. They are case-insensitive, and the columns of the rows have them as they
-            are written here.
+        names: names of the columns, in order, in the spelling that the rows get. Upper and lower case are not
+            distinguished.
         pushed: predicate that a row must satisfy; None returns all rows.
     """
 

@@ -91,7 +91,7 @@ def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> li
     """Divide spans into runs of about equal size: one run per task, but at least 4 MiB and at most 128 MiB.
 
     Only segments with committed records count for the size of a run. A run of one segment may be larger than
-    ``run_bytes``.
+    128 MiB.
     """
     committed = Isolation.READ_COMMITTED
     span_pieces = [

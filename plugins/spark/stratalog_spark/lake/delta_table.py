@@ -183,7 +183,7 @@ class DeltaLakeTable:
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the offset up to which each partition was synced (exclusive).
 
-        Some records below this offset may not be in the table, such as bad records. A partition that was never synced
+        The table may lack some records below this offset, such as bad records. A partition that was never synced
         is left out.
         """
         versions = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}

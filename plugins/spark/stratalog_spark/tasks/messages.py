@@ -82,7 +82,7 @@ class Message(Generic[T]):
     def _check_envelope(self, text: str) -> object:
         message = json.loads(text)
         if not isinstance(message, dict) or set(message) != {_MARK, "kind", "value"}:
-            raise ValueError("not a message of stratalog")
+            raise ValueError("this is not a message of stratalog")
         if (message[_MARK], message["kind"]) != (VERSION, self.kind):
             raise ValueError(f"the message has version {message[_MARK]!r} and kind {message['kind']!r}")
         body: object = message["value"]

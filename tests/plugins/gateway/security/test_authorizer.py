@@ -174,8 +174,8 @@ def test_a_wrong_file_is_an_error_with_its_place(tmp_path: Path, text: str, reas
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("operation", "Fly", "'Fly' is none of All, Read"),
-        ("resourceType", "Broker", "'Broker' is none of Topic"),
+        ("operation", "Fly", "'Fly' is not one of All, Read"),
+        ("resourceType", "Broker", "'Broker' is not one of Topic"),
         ("principal", "alice", "not of the form User:NAME"),
         ("resourceName", "", "resourceName is empty"),
         ("resourceType", "Cluster", r"resourceName of a cluster must be kafka-cluster or \*, not 't'"),
