@@ -9,7 +9,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import re2
 
@@ -257,14 +257,23 @@ def match_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
     Raises:
         RefusedError: the expression is not valid in RE2's syntax, which Kafka uses.
     """
+    expression = compile_pattern("SubscribedTopicRegex", pattern)
+    return tuple(sorted(name for name in topics if name not in INTERNAL_TOPICS and expression.fullmatch(name)))
+
+
+def compile_pattern(field: str, pattern: str) -> Any:
+    """Return the compiled regular expression of a request's field. The error contains the name of the field.
+
+    Raises:
+        RefusedError: the expression is not valid in RE2's syntax, which Kafka uses.
+    """
     options = re2.Options()
     options.log_errors = False
     try:
-        compiled = re2.compile(pattern, options)
+        return re2.compile(pattern, options)
     except re2.error as error:
-        reason = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}"
+        reason = f"{field} `{pattern}` is not a valid regular expression: {error}"
         raise RefusedError(Code.INVALID_REGULAR_EXPRESSION, reason) from error
-    return tuple(sorted(name for name in topics if name not in INTERNAL_TOPICS and compiled.fullmatch(name)))
 
 
 def _new_id() -> str:
