@@ -24,7 +24,7 @@ WAIT_S = 20
 MINUTE = dt.timedelta(minutes=1)
 SECOND = dt.timedelta(seconds=1)
 NONE, INVALID_GROUP_ID, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, CONCURRENT, FENCED = 0, 24, 47, 48, 49, 51, 90
-NO_ID, ABORTABLE, NOT_ATTEMPTED, UNKNOWN_TOPIC, INVALID_REQUEST = 105, 120, 55, 3, 42
+NO_ID, ABORTABLE, NOT_ATTEMPTED, UNKNOWN_TOPIC, INVALID_REQUEST, INVALID_REGULAR_EXPRESSION = 105, 120, 55, 3, 42, 128
 NOT_COORDINATOR = 16
 
 
@@ -458,6 +458,21 @@ def test_transactions_are_listed_and_described(orders: Served) -> None:
         assert ids((), (7,)) == ids((), (), 1 << 40) == ([], ())
         assert described(wire, "unknown").error_code == NO_ID
         assert described(wire, "").error_code == INVALID_REQUEST
+
+
+def test_transactions_are_listed_by_a_pattern_of_the_complete_transactional_id(orders: Served) -> None:
+    def listed(wire: Wire, pattern: str | None) -> tuple[int, list[str]]:
+        listing = wire.ask(
+            "ListTransactions", 2, state_filters=(), producer_id_filters=(), duration_filter=-1,
+            transactional_id_pattern=pattern,
+        )  # fmt: skip
+        return listing.error_code, [state.transactional_id for state in listing.transaction_states]
+
+    with orders.wire() as wire:
+        begun(wire)
+        assert listed(wire, f"{ID[0]}.*") == listed(wire, "") == listed(wire, None) == (NONE, [ID])
+        assert listed(wire, ID[0]) == listed(wire, f"{ID}.+") == (NONE, [])
+        assert listed(wire, "(") == (INVALID_REGULAR_EXPRESSION, [])
 
 
 def test_producers_are_described_and_an_administrator_ends_their_transactions(orders: Served) -> None:

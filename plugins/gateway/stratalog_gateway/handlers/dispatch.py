@@ -150,7 +150,7 @@ APIS: Final[Mapping[int, Api]] = {
     60: Api("DescribeCluster", 0, 2, cluster.describe_cluster),
     61: Api("DescribeProducers", 0, 0, transaction_admin.describe_producers),
     65: Api("DescribeTransactions", 0, 0, transaction_admin.describe_transactions),
-    66: Api("ListTransactions", 0, 1, transaction_admin.list_transactions),
+    66: Api("ListTransactions", 0, 2, transaction_admin.list_transactions),
     68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_groups.consumer_group_heartbeat, coordinator_code),
     69: Api("ConsumerGroupDescribe", 0, 1, consumer_groups.consumer_group_describe),
     74: Api("ListConfigResources", 0, 1, configs.list_config_resources),

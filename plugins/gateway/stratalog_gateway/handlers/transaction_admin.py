@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from stratalog_gateway.error_codes import Code
+from stratalog_gateway.groups.consumer_coordinator import compile_pattern
 from stratalog_gateway.handlers.request import Outcome, Request, check_topic_name, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -29,12 +30,14 @@ _START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 def list_transactions(request: Request) -> Any:
     """Return the response with transactional ids, producer ids and states of transactions.
 
-    The request can select transactions by state, producer id, and minimum time since the start of the transaction.
+    The request can select transactions by state, producer id, minimum time since the start of the transaction, and a
+    regular expression that matches the complete transactional id.
     """
     body, make, now_ms = request.body, request.make, request.node.clock.now_ms()
     unknown = tuple(name for name in body.state_filters if name not in _STATES.values())
     states, producers = set(body.state_filters), set(body.producer_id_filters)
-    open_ms = request.field("duration_filter", -1)
+    open_ms, pattern = request.field("duration_filter", -1), request.field("transactional_id_pattern", None)
+    expression = compile_pattern("TransactionalIdPattern", pattern) if pattern else None
     listed = []
     for transactional_id, state in sorted(request.node.engine.transactions.states().items()):
         if not request.client.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
@@ -43,6 +46,8 @@ def list_transactions(request: Request) -> Any:
         if (states and name not in states) or (producers and state.producer_id not in producers):
             continue
         if open_ms >= 0 and now_ms - state.start_timestamp_ms <= open_ms:
+            continue
+        if expression is not None and not expression.fullmatch(transactional_id):
             continue
         listed.append(
             make.part(
