@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import random
@@ -21,6 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -347,10 +349,23 @@ def each_step(place: Place) -> str:
 
 
 def load_once(place: Place) -> None:
-    """Import the plugins, and load the description of S3 for a tier on S3. Otherwise, each fork would do this."""
-    with tempfile.TemporaryDirectory() as folder, open_engine(folder):
-        if place.uri.startswith("s3:"):
-            load_client_data()
+    """Import all modules by one run with a tier in a folder, and load the description of S3 for a tier on S3.
+
+    Otherwise, each fork would do this. The objects of this process are excluded from the forks' searches for garbage.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        local = Place(f"{folder}/data", Path(folder).as_uri(), {})
+        create_topics(local)
+        with local.opened() as engine:
+            append(engine, 40)
+            pass_over(engine)
+        check_days_later(local, -1)
+    if place.uri.startswith("s3:"):
+        import stratalog_s3.direct  # noqa: PLC0415 - imports aiobotocore
+        import stratalog_s3.s3  # noqa: F401, PLC0415 - only for S3
+
+        load_client_data()
+    gc.freeze()
 
 
 def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
@@ -373,5 +388,5 @@ def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
 
 
 if __name__ == "__main__":
-    with client_data_loaded_once():
+    with client_data_loaded_once(), patch.object(os, "fsync", os.fstat):  # a killed process loses no written bytes
         sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])) or 0)
