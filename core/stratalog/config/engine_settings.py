@@ -76,7 +76,11 @@ class Limits(Section):
         "segments in the tier.",
     )
     chunk_cache_bytes: int = key(
-        "limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Memory for chunks read from the tier."
+        "limits.chunk.cache.bytes",
+        64 << 20,
+        at_least=0,
+        doc="Memory for chunks read from the tier. With room for one chunk of each log that is read at the same time, "
+        "each chunk is fetched once.",
     )
     prefetch_bytes: int = key(
         "limits.prefetch.bytes",

@@ -131,6 +131,20 @@ def test_the_cache_of_chunks_is_bounded() -> None:
     assert store.counts["read"] == 4  # two chunks at a time
 
 
+def test_readers_in_turn_fetch_each_chunk_once_if_the_cache_has_room_for_a_chunk_of_each() -> None:
+    bed = TierBed(limits=small_limits(chunk_cache_bytes=4 * CHUNK_BYTES))
+    store = SimObjectStore(bed.bucket)
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    sources = [made_segment(first, first + 10, data=DATA, files=FILES) for first in (0, 10, 20, 30)]
+    log.offload(sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=40)
+    segments = list(log.view().segments)
+    store.counts.clear()
+    for position in range(0, 3 * CHUNK_BYTES, CHUNK_BYTES // 4):
+        for segment in segments:
+            assert segment.read(position, CHUNK_BYTES // 4) == DATA[position : position + CHUNK_BYTES // 4]
+    assert store.counts["read"] == 3 * len(segments)
+
+
 def test_indexes_are_fetched_once_and_together() -> None:
     segment, store, tier = offloaded(TierBed())
     for _ in range(2):
