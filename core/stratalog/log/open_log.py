@@ -95,7 +95,13 @@ def open_state(request: OpenRequest, settings: LogSettings, environment: LogEnvi
         report_losses(name, tier_view, files, loaded_log)
     if tier_view is not None and watermark is not Watermark.EXTERNAL:
         check_not_taken(name, tier_view, loaded_log.epochs.entries, loaded_log.log_end)
-    appender = new_appender(loaded_log.segments[-1], components, config, is_idle=refusal is not None)
+    appender = new_appender(
+        loaded_log.segments[-1],
+        components,
+        config,
+        is_idle=refusal is not None,
+        is_rebuilt=loaded_log.recovered_segments > 0,
+    )
     health, lock = Health(name, loaded_log.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(
         name=name,

@@ -6,6 +6,7 @@ Source: apache/kafka LogSegment.append, shouldRoll; the index rule per batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from stratalog.config.topic import TopicConfig
@@ -53,6 +54,7 @@ class Appender:
         config: settings of the topic when the segment became active.
         jitter_ms: subtracted from ``segment.ms`` for this segment.
         is_idle: True if nothing will be appended: no index file is created.
+        is_rebuilt: True if recovery rebuilt the index files, which are not synced yet.
 
     Attributes:
         room_bytes: maximum size of batches that need no call of ``should_roll``, if they also keep the limits
@@ -69,6 +71,7 @@ class Appender:
         "_first_timestamp_ms",
         "_growing",
         "_has_full_index",
+        "_is_rebuilt",
         "_largest_ms",
         "_latest_ms",
         "jitter_ms",
@@ -86,9 +89,10 @@ class Appender:
         jitter_ms: int = 0,
         *,
         is_idle: bool = False,
+        is_rebuilt: bool = False,
     ) -> None:
         self.segment, self._components, self._config, self.jitter_ms = segment, components, config, jitter_ms
-        self._created_ms = components.env.clock.now_ms()
+        self._created_ms, self._is_rebuilt = components.env.clock.now_ms(), is_rebuilt
         self._first_timestamp_ms: int | None = None
         self._largest_ms = -2  # at most the segment's largest timestamp, which is looked up when a batch is later
         self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
@@ -238,6 +242,8 @@ class Appender:
         """
         if self.segment.indexes():
             self.prepare()  # after a failed call
+        elif self._is_rebuilt:
+            self._sync_files()
         try:
             for role, builder in self._iter_builders() if self._builders else ():
                 self._write_index(role, builder.finish())
@@ -247,6 +253,17 @@ class Appender:
         for index in self.segment.indexes().values():
             index.trim()
             index.sync()
+        self._is_rebuilt = False
+
+    def _sync_files(self) -> None:
+        """Sync the index files that exist. They are not open, because nothing was appended since the recovery."""
+        files = self.segment.files
+        existing = {file.name for file in files.list()}
+        for index_format in self._components.indexes.values():
+            name = self.segment.file_name(index_format.suffix)
+            if name in existing:
+                with closing(files.open_index(name, max_bytes=MAX_FILE_BYTES, writable=True, reserve=False)) as index:
+                    index.sync()
 
     def finish(self) -> None:
         """Complete the indexes and close their files; raise the errors of ``complete_indexes`` and ``seal``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
@@ -11,6 +12,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.model.messages.control import ControlType
 from stratalog.model.names import segment_file
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
+from stratalog.testing.power_loss import PowerLossVfs
 
 EACH, SEGMENTS = 3, 4
 COUNT = EACH * SEGMENTS
@@ -165,6 +167,27 @@ def test_a_segment_without_offset_index_gets_all_its_indexes_again(bed: LogBed, 
         bed.path(0, suffix).unlink()
     load(bed, clean=clean)
     assert bed.contents() == before
+
+
+@pytest.mark.parametrize("rolls", [True, False])
+@pytest.mark.parametrize("clean", [True, False])
+def test_rebuilt_indexes_survive_a_power_loss_after_a_clean_stop(produced: LogBed, *, clean: bool, rolls: bool) -> None:
+    """A broker trusts the indexes then: it deletes a segment early if the time index of the segment has only zeros."""
+    before = {name: data for name, data in produced.contents().items() if "index" in name}
+    if clean:  # then only missing indexes are rebuilt
+        for base in range(0, COUNT, EACH):
+            produced.path(base, ".index").unlink()
+    produced.recovery_point = 0
+    produced.files_port = disk = PowerLossVfs(produced.directory)
+    log = produced.open(clean=clean)
+    if rolls:
+        log.roll()
+    produced.close()
+    after = {name: data for name, data in produced.contents().items() if "index" in name}
+    assert before.items() <= after.items()
+    indexes = {f"{produced.folder.name}/{name}": data for name, data in after.items()}
+    for image in disk.images(random.Random(1), 20):  # noqa: S311 - the states of the disk are the same in each run
+        assert {path: data for path, data in image.items() if "index" in path} == indexes
 
 
 # --- discarded segments ------------------------------------------------------------------------------------------

@@ -226,11 +226,12 @@ def set_aside(
     return new_names
 
 
-def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
+def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int, *, sync: bool = False) -> None:
     """Replace the contents of an index file with ``entries``. The file must not be open.
 
-    The file may later grow to ``max_bytes``. A transaction index is durable on return, because it cannot be rebuilt
-    from its segment alone. An empty transaction index has no file.
+    The file may later grow to ``max_bytes``. If ``sync`` is True, the contents are durable on return. A transaction
+    index is always durable on return, because it cannot be rebuilt from its segment alone. An empty transaction index
+    has no file.
     """
     index, files = segment.components.indexes[role], segment.files
     name = segment.file_name(index.suffix)
@@ -242,21 +243,22 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
     try:
         file.truncate(0)
         file.append(entries)
-        if is_transaction:
+        if sync or is_transaction:
+            file.trim()
             file.sync()
     finally:
         file.close()
     segment.forget_indexes()
 
 
-def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
+def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int, *, sync: bool) -> None:
     """Write an index as ``write_index`` does. If the disk is full, log a warning and remove the index file.
 
     The loader calls this function, because reads, offload and eviction must work even on a full disk. Without an index,
     searches read more of the log. For a transaction index, the error is raised instead, because readers rely on it.
     """
     try:
-        write_index(segment, role, entries, max_bytes)
+        write_index(segment, role, entries, max_bytes, sync=sync)
     except OutOfResourcesError as error:
         if role is IndexRole.TRANSACTION:
             raise

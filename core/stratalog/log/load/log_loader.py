@@ -302,15 +302,19 @@ class _Loader:
             if is_longer:
                 segment.file.sync()  # a roll does not sync a segment whose records are durable
             for role, entries in valid_part.entries.items():
-                self._write_index(segment, role, entries)
+                self._write_index(segment, role, entries, sync=not is_last)  # the appender syncs those of the last
         else:
             segment = self.loaded_log.segments[index] = segment.limit_to(valid_part.valid_bytes, valid_part.entries)
         segment.end_offset, segment.largest = end, valid_part.largest
         return end
 
-    def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
+    def _write_index(self, segment: Segment, role: IndexRole, entries: bytes, *, sync: bool = True) -> None:
+        """Replace an index. An unsynced index could have zeros after a power loss, and no later recovery replaces it.
+
+        A broker deletes a segment early if its time index has only zeros.
+        """
         self.names = None
-        write_index_if_room(segment, role, entries, self.config.segment_index_bytes)
+        write_index_if_room(segment, role, entries, self.config.segment_index_bytes, sync=sync)
         if role is IndexRole.TRANSACTION and entries:
             self.files.sync()  # if a power loss removed the file, a later recovery might not scan the segment
 

@@ -101,15 +101,23 @@ def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
         raise
 
 
-def new_appender(segment: Segment, components: Components, config: TopicConfig, *, is_idle: bool = False) -> Appender:
+def new_appender(
+    segment: Segment,
+    components: Components,
+    config: TopicConfig,
+    *,
+    is_idle: bool = False,
+    is_rebuilt: bool = False,
+) -> Appender:
     """Return an appender for an active segment, with a random jitter in [0, ``segment.jitter.ms``).
 
     The jitter is also below the age at which segments are rolled. Kafka only limits the jitter to ``segment.ms``, and
-    rolls at each append if ``max.compaction.lag.ms`` is less than the jitter. ``is_idle`` is passed to the appender.
+    rolls at each append if ``max.compaction.lag.ms`` is less than the jitter. ``is_idle`` and ``is_rebuilt`` are
+    passed to the appender.
     """
     limit = min(config.segment_jitter_ms, roll_after_ms(config))
     jitter_ms = components.env.chance.randrange(limit) if limit > 0 else 0
-    return Appender(segment, components, config, jitter_ms, is_idle=is_idle)
+    return Appender(segment, components, config, jitter_ms, is_idle=is_idle, is_rebuilt=is_rebuilt)
 
 
 def remove_leftovers(state: LogState, base_offset: int) -> None:
