@@ -244,6 +244,30 @@ def test_an_append_that_a_full_disk_refused_leaves_no_producer_state(bed: LogBed
     assert log.close()
 
 
+@pytest.mark.parametrize("restart", [None, True, False])
+def test_a_transaction_that_began_below_the_log_start_keeps_the_last_stable_offset_there(
+    bed: LogBed, *, restart: bool | None
+) -> None:
+    """DeleteRecords ends no transaction.
+
+    Source: apache/kafka UnifiedLog.maybeIncrementFirstUnstableOffset, ProducerStateManager.onLogStartOffsetIncremented.
+    """
+    log = bed.open()
+    log.append_as_leader(in_transaction(bed, 0) + in_transaction(bed, 1) + in_transaction(bed, 0, producer=8))
+    log.delete_records(1)
+    assert (log.offsets().log_start, log.offsets().last_stable) == (1, 1)
+    if restart is not None:
+        bed.log_start = 1
+        log = bed.open(clean=restart)
+    assert (log.offsets().log_start, log.offsets().last_stable) == (1, 1)
+    assert list(log.records(1, isolation="read_committed")) == []
+    log.end_transaction(PRODUCER, 1, commit=False, coordinator_epoch=0)
+    assert log.offsets().last_stable == 2
+    log.end_transaction(8, 1, commit=True, coordinator_epoch=0)
+    assert log.offsets().last_stable == log.offsets().log_end == 5
+    assert [record.offset for record in log.records(1, isolation="read_committed")] == [2]
+
+
 def test_an_append_of_many_batches_is_all_or_nothing_wherever_the_disk_is_full(bed: LogBed) -> None:
     bed.topic = TopicConfig(index_interval_bytes=0, segment_bytes=2000)
     disk = bed.files_port = FaultyVfs()
