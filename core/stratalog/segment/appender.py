@@ -71,6 +71,7 @@ class Appender:
         "_first_timestamp_ms",
         "_growing",
         "_has_full_index",
+        "_index_config",
         "_is_rebuilt",
         "_largest_ms",
         "_latest_ms",
@@ -93,6 +94,7 @@ class Appender:
     ) -> None:
         self.segment, self._components, self._config, self.jitter_ms = segment, components, config, jitter_ms
         self._created_ms, self._is_rebuilt = components.env.clock.now_ms(), is_rebuilt
+        self._index_config = config  # settings with which the open index files were opened
         self._first_timestamp_ms: int | None = None
         self._largest_ms = -2  # at most the segment's largest timestamp, which is looked up when a batch is later
         self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
@@ -120,6 +122,8 @@ class Appender:
         """
         if self._builders:
             return
+        if not self.segment.indexes():
+            self._index_config = self._config
         builders = []
         for role, index_format in self._components.indexes.items():
             entries = self._read_entries(role, index_format)
@@ -170,9 +174,7 @@ class Appender:
         return bool(self.segment.size_bytes) and self._age_at(now_ms) > self._roll_ms()
 
     def configure(self, config: TopicConfig) -> None:
-        """Use new settings of the topic; the jitter stays the same."""
-        if self.segment.indexes():
-            self.prepare()  # the builders of open indexes need the settings with which these were opened
+        """Use new settings of the topic; the jitter stays the same. Open indexes keep their settings, as in Kafka."""
         self._config = config
         self._discard_derived()
         if self._first_timestamp_ms is not None:
@@ -328,7 +330,7 @@ class Appender:
         A time index must have the segment's largest timestamp before it gets an entry of a later batch.
         """
         segment, largest = self.segment, self.segment.largest
-        builder = index_format.builder(segment.base_offset, self._config, entries=entries)
+        builder = index_format.builder(segment.base_offset, self._index_config, entries=entries)
         if role is not IndexRole.TIME or largest.timestamp_ms < 0 or builder.full:
             return builder, b""
         return builder, builder.add(_batch_without_bytes(largest), 0, NONE_ABORTED)
@@ -341,7 +343,7 @@ class Appender:
 
     def _open_index(self, role: IndexRole, index_format: IndexFormat[Any], entries: bytes) -> IndexFile:
         name = self.segment.file_name(index_format.suffix)
-        limit = self._config.segment_index_bytes // index_format.entry_bytes * index_format.entry_bytes
+        limit = self._index_config.segment_index_bytes // index_format.entry_bytes * index_format.entry_bytes
         # a transaction index omits no entry, and reserved zeros would be entries
         reserve = role is not IndexRole.TRANSACTION
         index = self.segment.files.open_index(

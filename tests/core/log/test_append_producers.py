@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -266,6 +267,29 @@ def test_a_transaction_that_began_below_the_log_start_keeps_the_last_stable_offs
     log.end_transaction(8, 1, commit=True, coordinator_epoch=0)
     assert log.offsets().last_stable == log.offsets().log_end == 5
     assert [record.offset for record in log.records(1, isolation="read_committed")] == [2]
+
+
+def test_a_failed_append_after_a_change_of_the_index_size_keeps_the_size_of_the_open_indexes(bed: LogBed) -> None:
+    """Otherwise, a later append would write more entries than fit into the open index, and fail."""
+    disk = bed.files_port = FaultyVfs()
+    bed.topic = TopicConfig(index_interval_bytes=0, segment_index_bytes=48)
+    log = bed.open()
+    log.append_as_leader(in_transaction(bed, 0))
+    log.maintenance.configure(replace(bed.topic, segment_index_bytes=480), bed.components)
+
+    def refuse(operation: str, path: str) -> None:
+        if operation == "create" and path.endswith(".txnindex"):
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    disk.rule = refuse
+    with pytest.raises(DiskFullError):
+        log.end_transaction(PRODUCER, 1, commit=False, coordinator_epoch=0)
+    disk.rule = None
+    for _ in range(20):
+        log.append(records(1))
+    bases = [segment.base_offset for segment in log.segments()]
+    assert len(bases) == 2
+    assert bed.path(0, ".index").stat().st_size == 48
 
 
 def test_an_append_of_many_batches_is_all_or_nothing_wherever_the_disk_is_full(bed: LogBed) -> None:

@@ -231,16 +231,20 @@ def test_failed_rolls_lose_no_closing_entry(
     assert check_log(bed.files(), bed.components).findings == []
 
 
-def test_larger_indexes_can_be_set_after_a_failed_roll(bed: LogBed) -> None:
+@pytest.mark.parametrize("is_before", [True, False])
+def test_larger_indexes_can_be_set_before_or_after_a_failed_roll(bed: LogBed, *, is_before: bool) -> None:
     bed.files_port = files = FaultyVfs()
     bed.topic = TopicConfig(segment_index_bytes=24, index_interval_bytes=0)
     log = bed.open()
     log.append(records(1))
+    larger = TopicConfig(segment_index_bytes=1 << 20, index_interval_bytes=0)
+    if is_before:
+        log.maintenance.configure(larger, bed.components)
     files.rule = failing("create", errno.ENOSPC)
     with pytest.raises(OutOfResourcesError):
         log.roll()
     files.rule = None
-    log.maintenance.configure(TopicConfig(segment_index_bytes=1 << 20, index_interval_bytes=0), bed.components)
+    log.maintenance.configure(larger, bed.components)
     for offset in range(1, 10):
         log.append(records(1, start=offset))
     assert offsets_in(log) == list(range(10))
