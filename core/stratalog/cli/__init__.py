@@ -15,8 +15,8 @@ _GC_THRESHOLD: Final = 50_000  # with Python's default of 700, garbage collectio
 def main() -> None:
     """Run ``stratalog`` and exit the process.
 
-    The exit code is 0 (no problem), 1 (the command found a problem), 2 (the command could not run) or 130
-    (interrupted).
+    The exit code is 0 (no problem), 1 (the command found a problem), 2 (the command could not run), 130 (Ctrl-C
+    interrupted it) or 143 (SIGTERM interrupted it).
     """
     gc.set_threshold(_GC_THRESHOLD)
     sys.stdin = _ensure_readable(sys.stdin)

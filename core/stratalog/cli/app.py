@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem, shell_complete
 
 import stratalog
 from stratalog.cli.own_commands import OWN_COMMANDS, SECTIONS
+from stratalog.cli.signal_handlers import interrupt_on_sigterm
 from stratalog.config.settings_sources import read_settings
 from stratalog.errors import PluginError, PluginImportError, StorageError
 from stratalog.registry import Registry
@@ -18,7 +19,7 @@ from stratalog.registry.resolve import OfferTable
 from stratalog.spi.commands import CommandOutput, settings_file
 from stratalog.spi.service_contract import Command
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 COMPLETE_VARIABLE = "_STRATALOG_COMPLETE"
 
 
@@ -146,13 +147,19 @@ def make_output(*, as_json: bool) -> CommandOutput:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line with ``arguments`` (None: ``sys.argv``). Return its exit code: 0, 1, 2 or 130.
+    """Run the command line with ``arguments`` (None: ``sys.argv``). Return its exit code: 0, 1, 2, 130 or 143.
 
-    An error is printed to stderr, as JSON if the arguments contain ``--json`` or ``-J``.
+    An error is printed to stderr, as JSON if the arguments contain ``--json`` or ``-J``. SIGTERM stops a command like
+    Ctrl-C: it closes the logs cleanly, and removes temporary files.
     """
     if arguments is None and os.environ.get(COMPLETE_VARIABLE):
         return _complete(os.environ[COMPLETE_VARIABLE])
-    argv = sys.argv[1:] if arguments is None else arguments
+    with interrupt_on_sigterm() as is_terminated:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        return TERMINATED if code == INTERRUPTED and is_terminated() else code
+
+
+def _run(argv: list[str]) -> int:
     as_json = not {"--json", "-J"}.isdisjoint(argv)
     try:
         with app.make_context("stratalog", list(argv), obj=make_output) as context:  # for plugins' commands

@@ -18,7 +18,6 @@ import click
 
 from stratalog.cli.options import LogPlace, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.cli.signal_handlers import interrupt_on_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
@@ -100,7 +99,6 @@ def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, c
         raise DiskFullError(f"{_SPARE} x {size_mib} MiB do not fit on this disk: use a smaller --size", str(parent))
     name = f"stratalog-bench-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(interrupt_on_sigterm())
         folder = parent / name
         folder.mkdir()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)

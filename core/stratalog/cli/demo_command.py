@@ -16,7 +16,6 @@ import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output, size_text
-from stratalog.cli.signal_handlers import interrupt_on_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
@@ -100,7 +99,6 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
     The exit code is 1 if a record that is read back differs from the original record.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(interrupt_on_sigterm())
         folder = Path(tempfile.mkdtemp(prefix="stratalog-demo-"))
         if not keep:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)

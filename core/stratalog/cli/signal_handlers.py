@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
 
@@ -26,17 +26,20 @@ def signal_handler(number: int, handler: Callable[[int, FrameType | None], objec
         signal.signal(number, before)
 
 
-def interrupt_on_sigterm() -> AbstractContextManager[None]:
-    """Return a context manager in which the first SIGTERM has the effect of Ctrl-C, and a second one ends the process.
+@contextmanager
+def interrupt_on_sigterm() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns True after a SIGTERM. Within the context, SIGTERM has the effect of Ctrl-C.
 
-    Commands that remove their temporary files and objects at the end use it. In a thread other than the main thread,
-    the context manager does nothing.
+    A second SIGTERM ends the process. In a thread other than the main thread, SIGTERM keeps its effect.
     """
     before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+    received = list[int]()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         signal.signal(number, before)
         handler = signal.getsignal(signal.SIGINT)
         (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
 
-    return signal_handler(signal.SIGTERM, interrupt)
+    with signal_handler(signal.SIGTERM, interrupt):
+        yield lambda: bool(received)

@@ -126,6 +126,6 @@ def test_nothing_is_left_after_sigterm(place: Path, monkeypatch: pytest.MonkeyPa
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(Engine, "offload", terminated)
-    assert run(["bench", "--size", "1", "--dir", str(place / "disk"), "--tier", (place / "bucket").as_uri()]) == 130
+    assert run(["bench", "--size", "1", "--dir", str(place / "disk"), "--tier", (place / "bucket").as_uri()]) == 143
     assert left(place) == before
     assert signal.getsignal(signal.SIGTERM) == handler
