@@ -175,7 +175,7 @@ def test_topics_and_ranges_are_chosen_as_in_the_kafka_source(
     [
         ({"subscribee": "orders"}, "did you mean 'subscribe'"),
         ({"subscribe": "orders", "kafka.": "x"}, "unknown setting"),
-        ({"subscribe": "orders", "kafka.group.id": "g", "commitGroupOffsets": "true"}, "is for a stream alone"),
+        ({"subscribe": "orders", "kafka.group.id": "g", "commitGroupOffsets": "true"}, "is only for streaming queries"),
         ({"subscribe": "orders", "maxRecordsPerPartition": 0}, "1 or more"),
         ({"subscribe": "orders", "columns": "key,Key"}, "given twice: key, Key"),
         ({}, "give one of subscribe"),

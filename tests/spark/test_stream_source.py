@@ -400,8 +400,8 @@ def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
 @pytest.mark.parametrize(
     ("options", "streaming", "message"),
     [
-        ({"endingOffsets": "latest"}, True, "endingOffsets is for a batch"),
-        ({"as_of": "3"}, True, "as_of is for a batch"),
+        ({"endingOffsets": "latest"}, True, "endingOffsets is only for batch queries"),
+        ({"as_of": "3"}, True, "as_of is only for batch queries"),
         ({"maxOffsetsPerTrigger": "0"}, True, "1 or more"),
         ({"maxOffsetsPerTrigger": "3", "minOffsetsPerTrigger": "4"}, True, "above maxOffsetsPerTrigger"),
         ({"maxTriggerDelay": "soon"}, True, "maxTriggerDelay='soon'"),

@@ -95,7 +95,9 @@ def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:
     for (epoch, start), position in parse_lines(data, 2, file):
         entry = EpochEntry(_integer(epoch, position, _INT_BITS, file), _integer(start, position, _LONG_BITS, file))
         if min(entry) < 0:
-            raise CorruptCheckpointError(f"epoch {entry.epoch} at offset {entry.start_offset}", file, position)
+            raise CorruptCheckpointError(
+                f"epoch {entry.epoch} or its start offset {entry.start_offset} is negative", file, position
+            )
         entries.append(entry)
     return entries
 

@@ -69,7 +69,7 @@ def outside(position: int, size: int) -> Never:
 
 def outside_headers(first: int, count: int, total: int) -> Never:
     """Raise IndexError: the rows [first, first + count) are not inside the ``total`` rows of the header columns."""
-    raise IndexError(f"headers [{first}, {first + count}) are not inside {total}")
+    raise IndexError(f"headers [{first}, {first + count}) are not inside the {total} headers of the columns")
 
 
 def null_name() -> Never:

@@ -94,7 +94,7 @@ class PreparedBatches:
         """
         old_counts = self.table.record_count
         if len(table) != len(old_counts):
-            raise ValueError(f"{len(table)} batches in the place of {len(old_counts)}")
+            raise ValueError(f"{len(table)} batches cannot replace {len(old_counts)} batches")
         counts = [old if new < 0 else new for old, new in zip(old_counts, table.record_count, strict=True)]
         columns = list(table.columns)
         columns[_RECORD_COUNT] = memoryview(array("q", counts))

@@ -79,18 +79,20 @@ class ProducerHistory:
         """Raise the errors of ``ProducerState.check`` if a leader must not append a batch of this producer next."""
         description = f"(producer_id={self.producer_id} producer_epoch={batch.producer_epoch})"
         if batch.producer_epoch < self.epoch:
-            raise InvalidProducerEpochError(f"a newer epoch, {self.epoch}, has already written {description}")
+            raise InvalidProducerEpochError(
+                f"a producer with the newer epoch {self.epoch} has already written {description}"
+            )
         if batch.is_control:
             if marker is not None and marker.coordinator_epoch < self.coordinator_epoch:
                 raise TransactionCoordinatorFencedError(
-                    f"coordinator epoch {self.coordinator_epoch} has already written, so {marker.coordinator_epoch} is "
-                    f"stale {description}"
+                    f"coordinator epoch {marker.coordinator_epoch} is stale, because epoch {self.coordinator_epoch} has "
+                    f"already written {description}"
                 )
             return  # a marker has no sequence number, and is valid without an open transaction
         if in_sequence and batch.base_sequence >= 0 and self.epoch >= 0:
             self._check_sequence(batch, description)
         if self.transaction_first_offset is not None and not batch.is_transactional:
-            raise InvalidTxnStateError(f"a non-transactional batch in an open transaction {description}")
+            raise InvalidTxnStateError(f"a transaction is open, but the batch is not transactional {description}")
 
     def _check_sequence(self, batch: RecordBatch, description: str) -> None:
         last = self.batches[-1].last_sequence if self.batches else -1

@@ -183,7 +183,7 @@ def _load(plugin: object) -> object:
         return import_named(plugin)
     spec = importlib.util.spec_from_file_location(Path(plugin).stem, plugin)
     if spec is None or spec.loader is None:
-        raise PluginError(f"{plugin} is no Python file")
+        raise PluginError(f"{plugin} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

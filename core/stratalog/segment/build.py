@@ -285,7 +285,7 @@ class RollingBuilder:
         self._check_complete()
         end = self.next_offset if end_offset is None else end_offset
         if end < self.next_offset:
-            raise OffsetsOutOfOrderError(f"the last offset is {self.next_offset - 1}, and the end {end}")
+            raise OffsetsOutOfOrderError(f"the end offset {end} is not above the last offset {self.next_offset - 1}")
         if end > self._base:
             self._finish(end)
 

@@ -65,7 +65,7 @@ def stored_fields(value: object, file: str, slices: dict[FileKind, ObjectSlice] 
         return _fields(value, slices)
     except (KeyError, TypeError, ValueError, InvalidTopicError) as error:
         text = f"no field {error}" if isinstance(error, KeyError) else error
-        raise CorruptObjectError(f"not the description of a segment ({text})", file) from error
+        raise CorruptObjectError(f"this is not the description of a segment ({text})", file) from error
 
 
 def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _StoredFields:
@@ -169,7 +169,7 @@ def _key(value: object) -> str:
 def _requires(value: object) -> tuple[str, ...]:
     items = exactly(list, value, "requires")
     if len(items) > MAX_REQUIRES:
-        raise ValueError(f"{len(items)} requirements, at most {MAX_REQUIRES} are read")
+        raise ValueError(f"there are {len(items)} requirements, but at most {MAX_REQUIRES} are allowed")
     return tuple(_matching(_LABEL, item, "requires") for item in items)
 
 

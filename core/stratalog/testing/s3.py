@@ -277,7 +277,7 @@ def _make_bucket(port: int, bucket: str) -> None:
     finally:
         connection.close()
     if reply.status != HTTPStatus.OK:
-        raise ConfigError(f"the local S3 server made no bucket {bucket!r}: status {reply.status}")
+        raise ConfigError(f"the local S3 server did not create bucket {bucket!r}: status {reply.status}")
 
 
 def _drop_bucket(bucket: str) -> None:

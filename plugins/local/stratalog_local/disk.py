@@ -39,7 +39,7 @@ class Disk:
         """Raise ClosedError if the store is closed, and ReadOnlyError if the store was opened for reading."""
         self.check_open(path)
         if self.read_only:
-            raise ReadOnlyError("opened for reading", path)
+            raise ReadOnlyError("the log directory was opened for reading", path)
 
 
 def check_name(name: str) -> str:

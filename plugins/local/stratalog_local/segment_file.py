@@ -128,7 +128,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             written_bytes = disk.files.write(descriptor, start, data)
             if written_bytes < size:
                 self._cut_back(descriptor)
-                raise DiskFullError(f"{size} bytes do not fit, {written_bytes} did", self.path)
+                raise DiskFullError(f"only {written_bytes} of {size} bytes fit on the disk", self.path)
         except OSError as error:
             raise self._undo_write(descriptor, error) from error
         finally:

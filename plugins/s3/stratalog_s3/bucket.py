@@ -110,7 +110,7 @@ class Bucket:
                 or served.end - first != size_bytes
                 or served.end != min(end or served.object_bytes, served.object_bytes)
             ):
-                raise StoreError(f"asked for bytes [{first}, {end}), the store sent {served}", name)
+                raise StoreError(f"bytes [{first}, {end}) were requested, but the store sent {served}", name)
             data: bytes = await body.read()
         finally:  # closes a refused body unread, because a whole object may be large
             closing = body.close()

@@ -117,7 +117,7 @@ def _client(options: dict[str, Any], section: S3Section) -> dict[str, Any]:
     if "verify" in client:
         client["verify"] = check_bundle(client["verify"], "tier option client_kwargs.verify")
     if not isinstance(client.get("endpoint_url", ""), str):
-        raise ConfigError("tier option client_kwargs.endpoint_url is text")
+        raise ConfigError("tier option client_kwargs.endpoint_url must be text")
     return {"region_name": section.region, **client} if section.region else client
 
 

@@ -216,7 +216,7 @@ class _Round:
             part.forget(error.file)
             if state.doubt_tier(str(error)):
                 raise
-            raise RewriteStoppedError(f"damaged, or changed by the network: {error}") from error
+            raise RewriteStoppedError(f"the bytes are damaged, or were changed by the network: {error}") from error
         finally:
             publisher.abandon()
         state.doubt_tier("")
@@ -255,7 +255,7 @@ def check_settled(log: Log) -> None:
     """
     if not log.maintenance.settle_remote():
         raise RewriteStoppedError(
-            f"it is unknown until the next commit if the last one to the tier of {log.name} took effect"
+            f"it is unknown if the last commit to the tier of {log.name} took effect; the next commit shows it"
         )
 
 

@@ -136,4 +136,4 @@ def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
             f"{action} does not begin and end where closed segments of {summary.log} do, in its tier or on local disk alone"
         )
     if not action.start <= action.dirty_start < action.end <= limit:
-        raise PluginError(f"{action} is not in order, or goes past {limit}, up to which {summary.log} may be rewritten")
+        raise PluginError(f"{action} is not in order, or ends above {limit}, the limit for rewrites of {summary.log}")

@@ -31,7 +31,7 @@ def avro_text(file: Path, component: str) -> Callable[[bytes], str | None]:
     except OSError as error:
         raise ConfigError(f"the Avro schema {file} cannot be read: {error.strerror}") from error
     except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise ConfigError(f"{file} is no Avro schema: {error}") from error
+        raise ConfigError(f"{file} is not an Avro schema: {error}") from error
 
     def text(value: bytes) -> str | None:
         try:

@@ -121,12 +121,12 @@ class RecordInput:
         try:
             item = json.loads(line)
             if not isinstance(item, dict):
-                raise InvalidRecordError("a record is a JSON object")
+                raise InvalidRecordError("a record must be a JSON object")
             _check_fields(item, _RECORD_FIELDS, "key, value, headers, partition and timestamp_ms")
             headers = _parse_headers(item.get("headers") or [])
             partition = item.get("partition")
             if partition is not None and type(partition) is not int:
-                raise InvalidRecordError(f"partition is an int, not {type(partition).__name__}")
+                raise InvalidRecordError(f"partition must be an int, not {type(partition).__name__}")
             key = bytes_of(item, "key")
             record = Record(
                 key=self.key if key is None else key,
@@ -152,7 +152,7 @@ def _check_fields(item: Mapping[str, object], allowed: frozenset[str], advice: s
 def _parse_headers(headers: object) -> Headers:
     """Parse headers in the form of ``consume --json``; raise InvalidRecordError if they are invalid."""
     if not isinstance(headers, list) or not all(isinstance(header, dict) for header in headers):
-        raise InvalidRecordError('headers is a list of objects, such as [{"key": "name", "value": "text"}]')
+        raise InvalidRecordError('headers must be a list of objects, such as [{"key": "name", "value": "text"}]')
     for header in headers:
         _check_fields(header, _HEADER_FIELDS, "key and value")
         if not isinstance(header.get("key"), str):

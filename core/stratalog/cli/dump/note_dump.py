@@ -70,7 +70,7 @@ def _object(data: bytes, label: str) -> dict[str, Any]:  # Any: JSON
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        raise CorruptCheckpointError(f"not valid JSON: {error}", label, position) from error
+        raise CorruptCheckpointError(f"the content is not valid JSON: {error}", label, position) from error
     if not isinstance(content, dict):
-        raise CorruptCheckpointError("a JSON object is expected", label)
+        raise CorruptCheckpointError("the content must be a JSON object", label)
     return content

@@ -102,7 +102,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
             return result  # another attempt of the same append was written during the wait
     base, epoch = state.writes.segments[-1].end_offset, role.leader_epoch
     if base > MAX_OFFSET - batches.span:
-        raise OffsetsExhaustedError(f"log {state.name} ends at offset {base}")
+        raise OffsetsExhaustedError(f"log {state.name} ends at offset {base}, too close to the last possible offset")
     # The clock is read under the lock: then timestamps ascend with offsets, and the result has the stored time.
     now_ms = preparer.now_ms()
     record_format.assign(batches, base, epoch, None if config.message_timestamp_type == _CREATE_TIME else now_ms)

@@ -85,7 +85,7 @@ def _columns(
     """Return the records of one batch to convert, without headers if ``magic`` has none."""
     codec_id = row.attributes[0] & CODEC_MASK
     if magic < BATCH_MAGIC and codec_id == _ZSTD_ID:
-        raise UnsupportedCompressionError(f"magic {magic} has no zstd", "", row.position[0])
+        raise UnsupportedCompressionError(f"magic {magic} does not support zstd", "", row.position[0])
     columns = next(source.decode(data, row, fields=Fields.ALL, limit_bytes=limit_bytes), RecordColumns(b"", 0))
     if not codec_id:
         columns = columns.take(bisect_left(columns.offset, first_offset), columns.count)

@@ -54,7 +54,7 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
     if policy == "grow":
         return False
     if policy == "reject" or not _wait(state, size_bytes):
-        raise LocalLimitError(f"{reason}: too little was offloaded")
+        raise LocalLimitError(f"{reason}, and the offload has not freed enough space")
     state.tier.relieve()
     return True
 

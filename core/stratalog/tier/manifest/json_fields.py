@@ -34,7 +34,7 @@ def load_object(data: bytes, key: str) -> JsonFields:
     try:
         value = json.loads(data, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise CorruptManifestError(f"not JSON ({error})", key, getattr(error, "pos", 0)) from error
+        raise CorruptManifestError(f"this is not JSON ({error})", key, getattr(error, "pos", 0)) from error
     if not isinstance(value, dict):
         raise CorruptManifestError("this is not a JSON object", key)
     return JsonFields(value)

@@ -178,7 +178,7 @@ def _note_from(value: object) -> TopicNote | None:
     fields.check_names({"partitions", "config"})
     partitions = fields.integer("partitions")
     if not 1 <= partitions <= INT_MAX:
-        raise ValueError(f"topic_note of {partitions} partitions")
+        raise ValueError(f"topic_note has {partitions} partitions")
     return TopicNote(partitions, exactly(dict, fields.get("config"), "config"))
 
 

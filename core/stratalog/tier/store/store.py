@@ -176,7 +176,9 @@ class TierStore:
         if info.key != key:
             self.guard.refuse("put_file", f"stored {key!r} as {info.key!r}")
         if info.size_bytes != source.size_bytes:
-            raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, {self.guard} has {info.size_bytes}", key)
+            raise CorruptObjectError(
+                f"{source.size_bytes} bytes were uploaded, but {self.guard} has {info.size_bytes}", key
+            )
         if counted_source.most_bytes != source.size_bytes:
             raise CorruptObjectError(
                 f"{self.guard} read {counted_source.most_bytes} of {source.size_bytes} bytes, but reports that it has all",
@@ -256,7 +258,7 @@ class TierStore:
         def request(deadline_ns: int) -> bytes:
             data = self.guard.of_type("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
             if len(data) != end - start:
-                raise _ShortReadError(f"asked for {end - start} bytes, got {len(data)}", key)
+                raise _ShortReadError(f"{end - start} bytes were requested, but {len(data)} were received", key)
             return data
 
         try:

@@ -109,7 +109,7 @@ def _decompress_members(view: memoryview, limit_bytes: int) -> bytearray:
 def _pieces(view: memoryview) -> Iterator[bytes]:
     position = _header_end(view, 0)
     if position is None:
-        raise CorruptBatchError("not gzip data", "")
+        raise CorruptBatchError("the data is not in gzip format", "")
     while position is not None:
         position = yield from _inflate(view, position)
         position = _header_end(view, position) if len(view) - position > _NO_MEMBER_BYTES else None

@@ -66,7 +66,7 @@ def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: 
             each other.
     """
     if not 0 <= first_row <= rows.row_count or log_bytes < 0:
-        raise ValueError(f"row {first_row} of {rows.row_count}, {log_bytes} bytes")
+        raise ValueError(f"row {first_row} of {rows.row_count} rows, or a size of {log_bytes} bytes, is out of bounds")
     reader, log = _Rows(rows), bytearray()
     view, position, row = memoryview(frames).cast("B"), 0, first_row
     while position < len(view):
@@ -118,7 +118,7 @@ class _Rows:
         """
         base_offset, _, _, _, _, attributes, _, base_ms, *_, count = BATCH_HEADER.unpack(header)
         if not 0 < count <= self._count - row:
-            raise ValueError(f"a batch of {count} rows, {self._count - row} are left")
+            raise ValueError(f"a batch needs {count} rows, but only {self._count - row} are left")
         end: int = row + count
         stamps = self._producer_stamps if attributes & TIMESTAMP_TYPE_BIT else self._stamps
         start = len(log)

@@ -29,7 +29,7 @@ def read_varint(raw: Bytes, position: int, bits: int = 32) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift >= bits:
-            raise ValueError("varint too long")
+            raise ValueError("a varint is too long")
 
 
 def varint(value: int) -> bytes:

@@ -102,7 +102,7 @@ def chunk_index(segment: StoredSegment, fetch: RangeReader, cache: RecentlyUsed[
     def load() -> ChunkIndex:
         chunks = -(-log_bytes // chunk_bytes)
         if index_bytes != chunks * SIZE_BYTES or index_bytes > place.size_bytes:
-            raise CorruptObjectError(f"a chunk index of {index_bytes} bytes for {chunks} chunks", place.key)
+            raise CorruptObjectError(f"a chunk index of {index_bytes} bytes does not fit {chunks} chunks", place.key)
         data = fetch_exactly(fetch, place, place.size_bytes - index_bytes, place.size_bytes)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise CorruptObjectError("the hash of the chunk index is wrong", place.key, place.position)

@@ -53,7 +53,7 @@ def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
         return None
     start: int = size_bytes - TRAILER_BYTES - footer_bytes
     if footer_bytes > MAX_FOOTER_BYTES or start < 0:
-        raise CorruptObjectError(f"footer of {footer_bytes} bytes", file, size_bytes - TRAILER_BYTES)
+        raise CorruptObjectError(f"a footer cannot have {footer_bytes} bytes", file, size_bytes - TRAILER_BYTES)
     return start
 
 
@@ -70,7 +70,7 @@ def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
     except (ValueError, RecursionError) as error:
         raise CorruptObjectError("the footer is not valid JSON", file, position) from error
     if not isinstance(value, dict) or set(value) != {"entry", "format", "sha256"} or value["format"] != FORMAT:
-        raise CorruptObjectError("the footer has an unknown form", file, position)
+        raise CorruptObjectError("the footer has an unknown format", file, position)
     try:
         genuine = value["sha256"] == _hash(value["entry"])
     except RecursionError as error:

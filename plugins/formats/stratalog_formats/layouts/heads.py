@@ -175,7 +175,7 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
     if magic != MAGIC:
         return None
     if not 0 < head_bytes <= min(MAX_HEAD_BYTES, end):
-        raise CorruptObjectError(f"head of {head_bytes} bytes", info.key, end)
+        raise CorruptObjectError(f"a head cannot have {head_bytes} bytes", info.key, end)
     start = end - head_bytes
     try:
         fields = json.loads(bytes(fetch(info.key, start, end)).decode("ascii"))

@@ -241,7 +241,7 @@ def _notes(segment: StoredSegment, place: ObjectSlice) -> tuple[int, bytes]:
         or isinstance(size, bool)
         or not 0 < size <= min(MAX_DIRECTORY_BYTES, place.size_bytes)
     ):
-        raise CorruptObjectError(f"the entry describes a directory of {size!r:.32} bytes", place.key)
+        raise CorruptObjectError(f"a directory cannot have {size!r:.32} bytes", place.key)
     try:
         return size, bytes.fromhex(str(sha256))
     except ValueError as error:

@@ -82,7 +82,9 @@ def fetch_view(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> 
         return b""
     data = fetch(place.key, place.position + start, place.position + end)
     if len(data) != end - start:
-        raise CorruptObjectError(f"asked for {end - start} bytes, got {len(data)}", place.key, place.position + start)
+        raise CorruptObjectError(
+            f"{end - start} bytes were requested, but {len(data)} were received", place.key, place.position + start
+        )
     return data
 
 

@@ -237,12 +237,14 @@ def read_sealed(sealing: Sealing, size_bytes: int, key: str, start: int, end: in
     if start >= end:
         return b""
     if end > size_bytes:
-        raise CorruptObjectError(f"asked for byte {end} of an object of {size_bytes}", key, end)
+        raise CorruptObjectError(f"the range ends at byte {end}, but the object has {size_bytes} bytes", key, end)
     size, first, stop = sealing.chunk_bytes, start // sealing.chunk_bytes, -(-end // sealing.chunk_bytes)
     position, stored_end = stored_range(start, end, size_bytes, size)
     data = memoryview(fetch(key, position, stored_end))
     if len(data) != stored_end - position:
-        raise CorruptObjectError(f"asked for {stored_end - position} bytes, got {len(data)}", key, position)
+        raise CorruptObjectError(
+            f"{stored_end - position} bytes were requested, but {len(data)} were received", key, position
+        )
     last = sealing.chunk_count(size_bytes) - 1
     parts = []
     for number in range(first, stop):

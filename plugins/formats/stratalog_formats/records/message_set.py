@@ -71,7 +71,7 @@ def read_messages(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> li
     for table in tables:
         for attributes in table.attributes:
             if attributes & CODEC_MASK:
-                raise CorruptBatchError("a compressed message inside another", "", entry)
+                raise CorruptBatchError("a compressed message is inside another one", "", entry)
     return tables
 
 
@@ -102,5 +102,7 @@ def offset_distance(first: int, later: int, wrapper: RecordBatch) -> int:
         CorruptBatchError: the result would be negative, or at least 2^31, so one segment cannot contain both offsets.
     """
     if not 0 <= later - first < _MOST_OFFSETS:
-        raise CorruptBatchError(f"a compressed message has the offsets {first} and {later}", "", wrapper.position)
+        raise CorruptBatchError(
+            f"offsets {first} and {later} cannot be in one compressed message", "", wrapper.position
+        )
     return later - first

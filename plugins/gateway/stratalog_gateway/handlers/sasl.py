@@ -96,7 +96,7 @@ class SaslRequests:
             header = read_header(frame)
             if header.api != SASL_HANDSHAKE:
                 if self._expires_ns is not None and self._clock.monotonic_ns() > self._expires_ns:
-                    raise MalformedRequestError(f"the session of {self._client.principal} is over")
+                    raise MalformedRequestError(f"the session of {self._client.principal} has expired")
                 return self._dispatch(frame, self._client)
             if not self._try_renew():
                 return self._dispatch(frame, self._client)
@@ -112,7 +112,7 @@ class SaslRequests:
             if header.version <= VERSIONS[API_VERSIONS][1]:
                 self._state = _State.HANDSHAKE
             return response
-        raise MalformedRequestError(f"api {header.api} before the authentication")
+        raise MalformedRequestError(f"a request of api {header.api} arrived before the authentication")
 
     def _try_renew(self) -> bool:
         """Store the time of a re-authentication, and the session's principal. Return False if it must not begin.
@@ -155,11 +155,15 @@ class SaslRequests:
         header = read_header(frame)
         first, last = VERSIONS.get(header.api, (0, -1))
         if not first <= header.version <= last:
-            raise MalformedRequestError(f"api {header.api} version {header.version} instead of a token")
+            raise MalformedRequestError(
+                f"a request of api {header.api} version {header.version} arrived instead of a token"
+            )
         make = Maker(header)
         if header.api != SASL_AUTHENTICATE:
             message = make(error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), api_keys=())
-            return self._end_after_failure(Response([encode(header, message)]), f"api {header.api} instead of a token")
+            return self._end_after_failure(
+                Response([encode(header, message)]), f"a request of api {header.api} arrived instead of a token"
+            )
         try:
             answer = self._evaluate(read_body(header, frame).auth_bytes)
         except AuthenticationError as error:
@@ -178,7 +182,7 @@ class SaslRequests:
         """Return the mechanism's response to a token; raise AuthenticationError if the authentication fails."""
         if self._state == _State.WRONG_MECHANISM or self._mechanism is None:
             raise AuthenticationError(
-                f"SASL mechanism is not that of the authentication before, {self._session_mechanism}"
+                f"SASL mechanism differs from the mechanism of the first authentication, {self._session_mechanism}"
             )
         answer = self._mechanism.evaluate(token)
         principal = f"User:{self._mechanism.name}"

@@ -85,7 +85,7 @@ def parse_endpoints(
     endpoints: dict[str, Endpoint] = {}
     for name, host, port in map(_parts, listeners):
         if name in endpoints:
-            raise ConfigError(f"listeners: the name {name} is there twice")
+            raise ConfigError(f"listeners: the name {name} is used twice")
         protocol = protocols.get(name, name)
         if protocol not in SecurityProtocol.__members__:
             raise ConfigError(f"listeners: {name} is not a security protocol ({', '.join(SecurityProtocol)})").advised(

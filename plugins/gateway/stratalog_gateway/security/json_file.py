@@ -57,6 +57,6 @@ def read_field(path: Path, version: int, field: str, kind: type[list[object] | d
     if not isinstance(contents, dict) or contents.get("version") != version:
         raise ConfigError(f'{path} is not an object with "version": {version}')
     if not isinstance(contents.get(field), kind):
-        raise ConfigError(f"{path}: {field} is missing, or no {'list' if kind is list else 'object'}")
+        raise ConfigError(f"{path}: {field} is missing, or is not {'a list' if kind is list else 'an object'}")
     value: object = contents[field]
     return value

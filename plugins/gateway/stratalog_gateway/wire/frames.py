@@ -40,7 +40,9 @@ class Frames:
             return None
         size: int = I32.unpack_from(self._buffer, start)[0]
         if not I16.size <= size <= self.limit_bytes:
-            raise MalformedRequestError(f"a frame of {size} bytes: the limits are {I16.size} and {self.limit_bytes}")
+            raise MalformedRequestError(
+                f"a frame of {size} bytes is not within the limits of {I16.size} to {self.limit_bytes} bytes"
+            )
         self._next += size
         if self._next > end:
             return None

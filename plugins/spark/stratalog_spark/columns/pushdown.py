@@ -81,15 +81,15 @@ def _parse_node(items: list[Any]) -> Node:
     operator = items[0]
     if operator in {"and", "or"}:
         if len(items) == 1:
-            raise ValueError(f"{operator} of no predicates")
+            raise ValueError(f"{operator} needs a predicate")
         return Node(operator, parts=tuple(map(_parse_node, items[1:])))
     column, values = items[1], tuple(items[2:])
     value_type = str if column == "topic" else int
     if column not in COMPARED or not (operator in COMPARISONS or operator in {"in", "notnull"}):
-        raise ValueError(f"{operator} {column}")
+        raise ValueError(f"there is no comparison {operator} of {column}")
     has_values = {"in": len(values) > 0, "notnull": not values}.get(operator, len(values) == 1)
     if any(type(value) is not value_type for value in values) or not has_values:
-        raise ValueError(f"values {values} of {column}")
+        raise ValueError(f"{operator} cannot compare {column} with {values}")
     return Node(operator, column, values)
 
 

@@ -88,7 +88,7 @@ class Options(SparkOptions):
         self._streaming = streaming
         for name in unsuited:
             if self._get(name) is not None:
-                raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
+                raise ConfigError(f"option {name} is only for {'batch' if streaming else 'streaming'} queries")
         self.source = self._source()
         self.topics = self._topics()
         self.start = self._bound("starting", LATEST if streaming else EARLIEST, any_word=streaming is not False)

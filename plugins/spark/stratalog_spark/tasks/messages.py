@@ -126,7 +126,7 @@ def _generic_codec(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
 def _check_type(kind: type[T], value: Any) -> T:
     """Return the value if its type is exactly ``kind``; otherwise raise TypeError. For example, True is not an int."""
     if type(value) is not kind:
-        raise TypeError(f"{value!r:.80} is no {kind.__name__}")
+        raise TypeError(f"{value!r:.80} is not of type {kind.__name__}")
     checked: T = value
     return checked
 
@@ -147,7 +147,7 @@ def _union_codec(arms: tuple[Any, ...]) -> _Codec:
                 return [number, codec.encode(value)]
             except (TypeError, AttributeError):
                 continue
-        raise TypeError(f"{value!r:.80} is of none of the declared types")
+        raise TypeError(f"{value!r:.80} has none of the declared types")
 
     def decode(encoded: Any) -> Any:
         if encoded is None and has_none:
@@ -210,7 +210,7 @@ def _check_json(value: Any) -> object:
     if value is None or type(value) in _SCALARS:
         scalar: object = value
         return scalar
-    raise TypeError(f"{value!r:.80} is no JSON value")
+    raise TypeError(f"{value!r:.80} is not a JSON value")
 
 
 def _encode_bytes(value: Any) -> str:

@@ -89,15 +89,15 @@ def test_json_values_are_written_as_json(produced: Produced, tmp_path: Path) -> 
     ("line", "reason"),
     [
         ("no json", "no JSON at column 1: Expecting value"),
-        ("[1]", "a record is a JSON object"),
+        ("[1]", "a record must be a JSON object"),
         ('{"text": "x"}', "unknown field 'text': use key, value, headers, partition and timestamp_ms"),
-        ('{"headers": {"name": "x"}}', "headers is a list of objects"),
+        ('{"headers": {"name": "x"}}', "headers must be a list of objects"),
         ('{"headers": [{"value": "x"}]}', "a header has no name"),
         ('{"headers": [{"key": null, "value": "x"}]}', "a header has no name"),
         ('{"headers": [{"key": "name", "text": "x"}]}', "unknown field 'text': use key and value"),
         ('{"value_hex": "zz"}', "value_hex is not hex"),
         ('{"timestamp_ms": "now"}', "timestamp_ms is an int, not str"),
-        ('{"partition": "0"}', "partition is an int, not str"),
+        ('{"partition": "0"}', "partition must be an int, not str"),
     ],
 )
 def test_a_line_that_is_no_record_is_named_with_the_reason(

@@ -172,7 +172,7 @@ class Shrinking(SimObjectStore):
 
 
 def test_an_upload_of_another_size_is_refused() -> None:
-    with pytest.raises(CorruptObjectError, match="uploaded 5 bytes"):
+    with pytest.raises(CorruptObjectError, match="5 bytes were uploaded"):
         over(Shrinking()).put("a", BytesSource(b"bytes"))
 
 

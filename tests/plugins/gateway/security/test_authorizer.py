@@ -159,7 +159,7 @@ def test_a_file_that_is_missing_or_wrong_is_logged_once(acl_file: Write, caplog:
     [
         ("[", "is not JSON"),
         ('{"version": 2, "acls": []}', 'is not an object with "version": 1'),
-        ('{"version": 1}', "acls is missing, or no list"),
+        ('{"version": 1}', "acls is missing, or is not a list"),
         ('{"version": 1, "acls": [1]}', r"acls\[0\] is not an object of texts"),
         ('{"version": 1, "acls": [{"principal": "User:a"}]}', r"acls\[0\] has no operation"),
     ],

@@ -29,7 +29,7 @@ def test_listeners_have_names_protocols_and_addresses_of_their_own() -> None:
         (("SSL://127.0.0.1:99999",), (), "not of the form NAME://HOST:PORT"),
         (("SSL://::1:9092",), (), "not of the form NAME://HOST:PORT"),
         (("OTHER://127.0.0.1:9092",), (), "add OTHER:PROTOCOL to listener.security.protocol.map"),
-        (("SSL://127.0.0.1:1", "ssl://127.0.0.1:2"), (), "SSL is there twice"),
+        (("SSL://127.0.0.1:1", "ssl://127.0.0.1:2"), (), "SSL is used twice"),
         (("SSL://127.0.0.1:1",), ("SASL_SSL://a:1",), "no listener is named SASL_SSL"),
     ],
 )

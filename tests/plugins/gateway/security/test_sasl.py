@@ -198,7 +198,7 @@ def test_a_session_ends_unless_the_client_authenticates_again(users: Path) -> No
     session.clock.advance_ms(60_000)
     assert session.request() == b"User:alice"
     session.clock.advance_ms(1)
-    with pytest.raises(MalformedRequestError, match="the session of User:alice is over"):
+    with pytest.raises(MalformedRequestError, match="the session of User:alice has expired"):
         session.request()
 
 
@@ -235,7 +235,7 @@ def test_credentials_limit_the_session(users: Path) -> None:
     session.handshake()
     assert lifetime_ms(session.token(b"n,,\1auth=Bearer x\1\1")) == 5000
     session.clock.advance_ms(5001)
-    with pytest.raises(MalformedRequestError, match="is over"):
+    with pytest.raises(MalformedRequestError, match="has expired"):
         session.request()
 
 
