@@ -134,7 +134,7 @@ class Tier(CheckedArguments, Closeable):
 
     @property
     def reason(self) -> str:
-        """The reason why several writers must not use the store; "" if they may."""
+        """The reason why several writers must not use the store; "" if this is allowed."""
         return self.availability.reason
 
     @property

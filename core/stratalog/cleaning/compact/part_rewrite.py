@@ -32,7 +32,7 @@ def filters_of(policies: Mapping[str, CleanupPolicy], job: RewriteJob) -> list[R
 def _has_older(log: Log, job: RewriteJob) -> bool:
     """Return True if the log has records below the start of a compaction round, in the tier or in local segments.
 
-    The round may then drop neither tombstones nor transaction markers.
+    The round must then keep all tombstones and transaction markers.
     """
     view = log.view()
     remote = view.remote

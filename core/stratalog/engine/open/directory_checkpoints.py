@@ -91,9 +91,9 @@ class DirectoryCheckpoints:
                 self._tiered_starts[log.name] = stored_start, log_start
 
     def bounds_of(self, log: Log) -> LogOffsets:
-        """Return the offsets of a log for the checkpoints, with the stored log start of ``keep_tiered_start``.
+        """Return the offsets of a log for the checkpoints.
 
-        If the log's own start has changed since the log was opened, the result has the log's own start.
+        The log start is the stored log start of ``keep_tiered_start``, until the log's own start changes.
         """
         offsets = log.offsets()
         stored_start, opened_start = self._tiered_starts.get(log.name, (0, -1))

@@ -76,7 +76,7 @@ def _field_contradiction(root: Root) -> str:
 
 
 def regression(before: Root, root: Root) -> str:
-    """Return the reason why ``root`` must not be the next root after ``before``, "" if it may."""
+    """Return the reason why ``root`` must not be the next root after ``before``; "" if this is allowed."""
     if root.leader_epoch < before.leader_epoch:
         return f"leader epoch {root.leader_epoch} after {before.leader_epoch}"
     if root.history_start < before.history_start:

@@ -164,8 +164,8 @@ class Prefetcher:
     def take(self, span: ObjectRange) -> bytes | None:
         """Return the prefetched bytes of ``span`` and drop them; wait if the span is being fetched.
 
-        Return None if the span was not prefetched, if its fetch failed, or if the fetch has not begun; it is then
-        cancelled.
+        Return None if the span was not prefetched, if its fetch failed, or if the fetch has not begun. A fetch that has
+        not begun is cancelled.
         """
         with self._lock:
             prefetch = self._prefetches.get(span)

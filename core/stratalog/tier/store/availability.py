@@ -34,7 +34,7 @@ class TierAvailability:
 
     Attributes:
         shared: True if several writers may use the store; False while the store was never available.
-        reason: the reason why several writers must not use the store, "" if they may.
+        reason: the reason why several writers must not use the store; "" if this is allowed.
     """
 
     def __init__(

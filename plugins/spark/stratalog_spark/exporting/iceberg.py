@@ -67,7 +67,7 @@ class IcebergTable:
         return added_runs
 
     def open_table(self) -> IcebergLakeTable:
-        """Return the table in its current state, for ``sync``. The table may not exist yet.
+        """Return the table in its current state, for ``sync``. The table need not exist yet.
 
         Raises:
             ConfigError: ``name`` is not of the form CATALOG.NAMESPACE.TABLE.
@@ -77,7 +77,7 @@ class IcebergTable:
         return IcebergLakeTable(self.name, catalog, identifier)
 
     def quarantine(self) -> IcebergTable:
-        """Return an IcebergTable with the name ``CATALOG.NAMESPACE.TABLE_quarantine``. The table may not exist yet."""
+        """Return an IcebergTable with the name ``CATALOG.NAMESPACE.TABLE_quarantine``. The table need not exist yet."""
         return IcebergTable(f"{self.name}_quarantine", self.properties)
 
     def _catalog(self) -> tuple[Any, tuple[str, ...]]:

@@ -52,7 +52,7 @@ class DeltaTable:
         return f"DeltaTable({self.uri!r})"
 
     def open_table(self) -> DeltaLakeTable:
-        """Return the table in its current state. The table may not exist yet.
+        """Return the table in its current state. The table need not exist yet.
 
         Raises:
             PluginImportError: deltalake is not installed.
@@ -60,7 +60,7 @@ class DeltaTable:
         return DeltaLakeTable(self.uri, self.options)
 
     def quarantine(self) -> DeltaTable:
-        """Return a DeltaTable with the URI ``URI_quarantine``. The table may not exist yet."""
+        """Return a DeltaTable with the URI ``URI_quarantine``. The table need not exist yet."""
         return DeltaTable(f"{self.uri.rstrip('/')}_quarantine", self.options)
 
 

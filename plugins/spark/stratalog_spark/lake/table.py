@@ -222,7 +222,7 @@ class TableTarget(Protocol):
     """Name of a table, and the options to open it. Can be pickled."""
 
     def open_table(self) -> LakeTable:
-        """Return the table in its current state. The table may not exist yet."""
+        """Return the table in its current state. The table need not exist yet."""
 
     def quarantine(self) -> TableTarget:
         """Return the target of the default quarantine: the table for records that cannot be parsed."""
