@@ -262,7 +262,7 @@ def test_a_regular_expression_follows_the_topics(bed: Bed) -> None:
     settle(client)
     assert len(client.owned) == 5
     assert bed.refusal(joining("b", topics=None, pattern="(")) == Code.INVALID_REGULAR_EXPRESSION
-    assert match_topics("__.*|o.*s", bed.engine.topics()) == ("orders",)
+    assert match_topics("__c.*|o.*s", bed.engine.topics()) == ("__consumer_offsets", "orders")  # as in Kafka
 
 
 def test_a_regular_expression_follows_the_permissions_of_the_client(bed: Bed) -> None:

@@ -26,7 +26,7 @@ from stratalog_gateway.groups.consumer_group import (
     MemberState,
 )
 from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.node import INTERNAL_TOPICS, Node
+from stratalog_gateway.node import Node
 
 _MAX_PATTERN: Final = 1000  # characters of a regular expression
 _MAX_MEMBERS: Final = 10_000
@@ -252,13 +252,15 @@ class ConsumerGroupCoordinator:
 
 
 def match_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the sorted names of topics that a regular expression matches completely. Omit Kafka's internal topics.
+    """Return the sorted names of topics that a regular expression matches completely.
+
+    As in Kafka, internal topics are included. Source: apache/kafka TopicRegexResolver.
 
     Raises:
         RefusedError: the expression is not valid in RE2's syntax, which Kafka uses.
     """
     expression = compile_pattern("SubscribedTopicRegex", pattern)
-    return tuple(sorted(name for name in topics if name not in INTERNAL_TOPICS and expression.fullmatch(name)))
+    return tuple(sorted(filter(expression.fullmatch, topics)))
 
 
 def compile_pattern(field: str, pattern: str) -> Any:
