@@ -22,7 +22,6 @@ import contextvars
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from stratalog.client.committed_offsets import Committable, CommittedOffset
@@ -73,9 +72,7 @@ class _Calls:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

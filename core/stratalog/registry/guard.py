@@ -10,7 +10,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar
 
 from stratalog.env.deadlines import DeadlineCalls, OverdueError
@@ -187,9 +186,7 @@ class _Calling:
         if self._calls is not None:
             self._calls.register(self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._calls is not None:
             self._calls.unregister(self)
         if error is None or isinstance(error, (StorageError, GeneratorExit, self._expected)) or is_from_progress(error):

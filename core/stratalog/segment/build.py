@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from stratalog.config.topic import TopicConfig
@@ -218,9 +217,7 @@ class SegmentBuilder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self.discard()
 

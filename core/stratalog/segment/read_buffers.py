@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from stratalog.env.forks import ends_with_fork
@@ -76,9 +75,7 @@ class ReusedReads:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._spare.extend(self._buffers)
         self._buffers.clear()
 

@@ -10,7 +10,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Final, Self
 
 import click
@@ -154,9 +153,7 @@ class Sheet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._table.flush()
         if error is None and not self._table.count and not self._output.as_json:
             self._output.line("(empty)")
