@@ -1,18 +1,15 @@
-"""Factory of an engine's producers and consumers, with the state that all of them share."""
+"""Factory of an engine's producers, with the state that all producers and consumers share."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
-from collections.abc import Iterable
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
-from stratalog.client.consumer import Consumer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.log_access import Logs
 from stratalog.client.producer import Producer, ProducerOptions
-from stratalog.client.serializers import Deserializer, Deserializers, Serializer
+from stratalog.client.serializers import Serializer
 from stratalog.client.statetopic import Compact
 from stratalog.client.transactions.coordinator import TransactionCoordinator
 from stratalog.client.transactions.transaction import Transaction
@@ -38,7 +35,7 @@ class ProducerKeywords(TypedDict, total=False):
 
 
 class Clients:
-    """Factory of an engine's producers and consumers. Thread-safe.
+    """Factory of an engine's producers, and the state that all producers and consumers share. Thread-safe.
 
     Args:
         logs: the engine.
@@ -47,6 +44,7 @@ class Clients:
         settings: settings of the engine; None for the defaults.
 
     Attributes:
+        logs: the engine.
         offsets: committed offsets and states of all groups.
         coordinator: transaction coordinator of all producers.
     """
@@ -58,7 +56,7 @@ class Clients:
         compact: Compact | None = None,
         settings: EngineConfig | None = None,
     ) -> None:
-        self._logs, self._components = logs, components
+        self.logs, self._components = logs, components
         self._lock = threading.Lock()
         self._producers: set[Producer] = set()
         self._closed = False
@@ -91,7 +89,7 @@ class Clients:
             if self._closed:
                 raise ClosedError("the engine is closed")
             producer = Producer(
-                self._logs,
+                self.logs,
                 self._components,
                 producer_options,
                 offsets=self.offsets,
@@ -100,30 +98,6 @@ class Clients:
             )
             self._producers.add(producer)
             return producer
-
-    def consumer(
-        self,
-        *,
-        topics: Iterable[str] | re.Pattern[str] = (),
-        group: str | None = None,
-        isolation: str = "read_uncommitted",
-        auto_offset_reset: str = "latest",
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-    ) -> Consumer[Any]:
-        """Create a consumer of all partitions of ``topics``. ``Consumer`` describes other arguments and the errors."""
-        self.coordinator.recover()
-        has_deserializers = key_deserializer is not None or value_deserializer is not None
-        return Consumer(
-            self._logs,
-            self._components.env.clock,
-            self.offsets,
-            topics=topics,
-            group=group,
-            isolation=isolation,
-            auto_offset_reset=auto_offset_reset,
-            deserializers=Deserializers(key_deserializer, value_deserializer) if has_deserializers else None,
-        )
 
     def close(self) -> None:
         """Close all open producers. Idempotent.

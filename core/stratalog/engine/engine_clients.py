@@ -12,7 +12,7 @@ from stratalog.client.consumer import Consumer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.client.producer import Producer
 from stratalog.client.sequences import new_producer_id
-from stratalog.client.serializers import DeserializedRecord, Deserializer
+from stratalog.client.serializers import DeserializedRecord, Deserializer, Deserializers
 from stratalog.client.transactions.coordinator import TransactionCoordinator
 from stratalog.engine.engine_duties import EngineDuties
 from stratalog.errors import ConfigError
@@ -94,14 +94,16 @@ class EngineClients(EngineDuties):
 
         With a deserializer, the consumer returns records of the type ``DeserializedRecord``.
         """
-        self._logs.check_open()
-        return self._clients.consumer(
+        has_deserializers = key_deserializer is not None or value_deserializer is not None
+        return Consumer(
+            self._clients.logs,
+            self._logs.env.clock,
+            self._group_offsets(),
             topics=topics,
             group=group,
             isolation=isolation,
             auto_offset_reset=auto_offset_reset,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
+            deserializers=Deserializers(key_deserializer, value_deserializer) if has_deserializers else None,
         )
 
     def groups(self) -> tuple[str, ...]:
