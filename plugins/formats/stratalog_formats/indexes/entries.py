@@ -1,4 +1,4 @@
-"""Base class of the readers of Kafka's indexes.
+"""Base classes of Kafka's index formats and their readers.
 
 Entries ascend and have a fixed size; there is no header or checksum.
 """
@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any, ClassVar, TypeVar
 
 from stratalog.errors import CorruptIndexError
-from stratalog.spi import Buffer, IndexReader
+from stratalog.spi import Buffer, IndexFormat, IndexReader
 from stratalog_formats.kernels.dispatch import KERNELS
 
 Entry = TypeVar("Entry")
@@ -102,3 +102,17 @@ class EntryReader(IndexReader[Entry]):
 
     def _all_fields(self) -> Iterator[tuple[Any, ...]]:
         return self.layout.iter_unpack(self._entries[: self._count * self.layout.size])
+
+
+class EntryIndex(IndexFormat[Entry]):
+    """Base class of Kafka's index formats, whose entries ``reader_class`` reads."""
+
+    reader_class: ClassVar[type[EntryReader[Any]]]
+
+    def reader(self, entries: Buffer, base_offset: int) -> EntryReader[Entry]:
+        """Return a reader over ``entries``."""
+        return self.reader_class(entries, base_offset)
+
+    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
+        """Return the size (bytes) of the entries before the first entry with an offset at or above ``end_offset``."""
+        return self.reader(entries, base_offset).kept_bytes(end_offset)

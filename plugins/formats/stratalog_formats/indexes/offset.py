@@ -9,8 +9,8 @@ Source: apache/kafka OffsetIndex.
 
 from __future__ import annotations
 
-from stratalog.spi import Buffer, IndexBuilder, IndexFormat, IndexReader, IndexRole, OffsetPosition, TopicConfig
-from stratalog_formats.indexes.entries import EntryReader
+from stratalog.spi import Buffer, IndexBuilder, IndexRole, OffsetPosition, TopicConfig
+from stratalog_formats.indexes.entries import EntryIndex, EntryReader
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.entries import OFFSET_ENTRY
 
@@ -45,7 +45,7 @@ class OffsetReader(EntryReader[OffsetPosition]):
         return None
 
 
-class OffsetIndex(IndexFormat[OffsetPosition]):
+class OffsetIndex(EntryIndex[OffsetPosition]):
     """Index format whose entries are (offset, position).
 
     Args:
@@ -55,6 +55,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
     role = IndexRole.OFFSET
     suffix = ".index"
     entry_bytes = OFFSET_ENTRY.size
+    reader_class = OffsetReader
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
         self._kernels = kernels
@@ -70,11 +71,3 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         return self._kernels.offset_entries(
             base_offset, config.index_interval_bytes, max_entries, len(existing), last_offset
         )
-
-    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[OffsetPosition]:
-        """Return a reader over ``entries``."""
-        return OffsetReader(entries, base_offset)
-
-    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size (bytes) of the entries before the first entry with an offset at or above ``end_offset``."""
-        return OffsetReader(entries, base_offset).kept_bytes(end_offset)

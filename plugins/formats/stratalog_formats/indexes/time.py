@@ -9,17 +9,8 @@ Source: apache/kafka TimeIndex.
 
 from __future__ import annotations
 
-from stratalog.spi import (
-    NO_TIMESTAMP,
-    Buffer,
-    IndexBuilder,
-    IndexFormat,
-    IndexReader,
-    IndexRole,
-    TimestampOffset,
-    TopicConfig,
-)
-from stratalog_formats.indexes.entries import EntryReader
+from stratalog.spi import NO_TIMESTAMP, Buffer, IndexBuilder, IndexRole, TimestampOffset, TopicConfig
+from stratalog_formats.indexes.entries import EntryIndex, EntryReader
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.entries import TIME_ENTRY
 
@@ -50,7 +41,7 @@ class TimeReader(EntryReader[TimestampOffset]):
         return None
 
 
-class TimeIndex(IndexFormat[TimestampOffset]):
+class TimeIndex(EntryIndex[TimestampOffset]):
     """Index format whose entries are (timestamp, offset).
 
     Args:
@@ -60,6 +51,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     role = IndexRole.TIME
     suffix = ".timeindex"
     entry_bytes = TIME_ENTRY.size
+    reader_class = TimeReader
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
         self._kernels = kernels
@@ -75,10 +67,6 @@ class TimeIndex(IndexFormat[TimestampOffset]):
             base_offset, config.index_interval_bytes, max_entries, len(existing), last_offset, last_ms
         )
 
-    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[TimestampOffset]:
-        """Return a reader over ``entries``."""
-        return TimeReader(entries, base_offset)
-
     def around(
         self, entries: Buffer, base_offset: int, target: int
     ) -> tuple[TimestampOffset | None, TimestampOffset | None, TimestampOffset | None]:
@@ -92,7 +80,3 @@ class TimeIndex(IndexFormat[TimestampOffset]):
             return None, None, None
         timestamp_ms, relative = TIME_ENTRY.unpack_from(entries, (index - 1) * TIME_ENTRY.size)
         return TimestampOffset(timestamp_ms, base_offset + relative), None, None
-
-    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size (bytes) of the entries before the first entry with an offset at or above ``end_offset``."""
-        return TimeReader(entries, base_offset).kept_bytes(end_offset)

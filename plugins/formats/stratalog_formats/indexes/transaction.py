@@ -14,17 +14,8 @@ from struct import Struct
 from typing import Final
 
 from stratalog.errors import CorruptIndexError
-from stratalog.spi import (
-    AbortedTransaction,
-    Buffer,
-    IndexBuilder,
-    IndexFormat,
-    IndexReader,
-    IndexRole,
-    PreparedBatches,
-    TopicConfig,
-)
-from stratalog_formats.indexes.entries import EntryReader
+from stratalog.spi import AbortedTransaction, Buffer, IndexBuilder, IndexRole, PreparedBatches, TopicConfig
+from stratalog_formats.indexes.entries import EntryIndex, EntryReader
 from stratalog_formats.kernels.entries import not_ascending
 
 LAYOUT: Final = Struct(">hqqqq")
@@ -113,12 +104,13 @@ class TransactionBuilder(IndexBuilder):
         return b""
 
 
-class TransactionIndex(IndexFormat[AbortedTransaction]):
+class TransactionIndex(EntryIndex[AbortedTransaction]):
     """Index format whose entries are aborted transactions."""
 
     role = IndexRole.TRANSACTION
     suffix = ".txnindex"
     entry_bytes = LAYOUT.size
+    reader_class = TransactionReader
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
         """Return a builder that continues an index with the ascending entries ``entries``.
@@ -127,11 +119,3 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
         """
         del config
         return TransactionBuilder(base_offset, entries)
-
-    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[AbortedTransaction]:
-        """Return a reader over ``entries``."""
-        return TransactionReader(entries, base_offset)
-
-    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size (bytes) of the entries before the first entry with a marker at or above ``end_offset``."""
-        return TransactionReader(entries, base_offset).kept_bytes(end_offset)
