@@ -146,26 +146,26 @@ def _check_hash(pieces: Iterator[memoryview], segment: StoredSegment, place: Obj
         yield piece
 
 
-def unchanged_pieces(
-    segment: StoredSegment, start: int, end: int, piece_bytes: int, fetch: RangeReader
-) -> Iterator[memoryview]:
-    """Return bytes [start, end) of a log that is stored unchanged, in pieces of at most ``piece_bytes``.
+class UnchangedLayout(HashedLayout):
+    """Base class of layouts that store the log unchanged.
 
-    Each piece needs one request.
-
-    Raises:
-        CorruptObjectError: the manifest entry contradicts itself; or, during the iteration, the store returned more or
-            fewer bytes.
+    Args:
+        fetch_chunk_bytes: limit of one ranged read.
     """
-    place = place_of(segment, FileKind.LOG)
-    if place.size_bytes != segment.info.size_bytes:
-        raise CorruptObjectError(
-            f"the entry stores {place.size_bytes} bytes, but the log has {segment.info.size_bytes}", place.key
+
+    def __init__(self, fetch_chunk_bytes: int) -> None:
+        self._fetch_chunk_bytes = fetch_chunk_bytes
+
+    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        place, piece_bytes = place_of(segment, FileKind.LOG), self._fetch_chunk_bytes
+        if place.size_bytes != segment.info.size_bytes:
+            raise CorruptObjectError(
+                f"the entry stores {place.size_bytes} bytes, but the log has {segment.info.size_bytes}", place.key
+            )
+        return (
+            memoryview(fetch_view(fetch, place, first, min(end, first + piece_bytes)))
+            for first in range(start, end, piece_bytes)
         )
-    return (
-        memoryview(fetch_view(fetch, place, first, min(end, first + piece_bytes)))
-        for first in range(start, end, piece_bytes)
-    )
 
 
 class RecentlyUsed(Generic[T]):

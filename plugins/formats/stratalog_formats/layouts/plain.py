@@ -25,7 +25,7 @@ from stratalog.spi import (
     StoredSegment,
 )
 from stratalog_formats.layouts.footer import encode_footer
-from stratalog_formats.layouts.pieces import FILE_HASHES, HashedLayout, file_hashes, small_files, unchanged_pieces
+from stratalog_formats.layouts.pieces import FILE_HASHES, UnchangedLayout, file_hashes, small_files
 from stratalog_formats.layouts.single import check_copy, is_written_by, read_footer
 
 LABEL: Final = "plain@1"
@@ -41,15 +41,8 @@ SUFFIXES: Final = {  # suffixes of the keys: never change them
 ENTRY_SUFFIX: Final = "entry"
 
 
-class PlainLayout(HashedLayout):
-    """Tier layout that stores each file of a segment as its own object.
-
-    Args:
-        fetch_chunk_bytes: limit of one ranged read.
-    """
-
-    def __init__(self, fetch_chunk_bytes: int) -> None:
-        self._fetch_chunk_bytes = fetch_chunk_bytes
+class PlainLayout(UnchangedLayout):
+    """Tier layout that stores each file of a segment as its own object."""
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store each file, then the manifest entry. After an error, objects that were already stored remain.
@@ -105,6 +98,3 @@ class PlainLayout(HashedLayout):
             if start or any(positions) or FileKind.LOG not in entry.slices or (info.key and entry_keys != [info.key]):
                 raise CorruptObjectError("the entry does not describe this segment", info.key, start)
             yield entry
-
-    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        return unchanged_pieces(segment, start, end, self._fetch_chunk_bytes, fetch)

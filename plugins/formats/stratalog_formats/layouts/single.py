@@ -37,10 +37,10 @@ from stratalog_formats.layouts.pieces import (
     FILE_HASHES,
     HashedLayout,
     LogBody,
+    UnchangedLayout,
     fetch_exactly,
     file_hashes,
     small_files,
-    unchanged_pieces,
 )
 
 LABEL: Final = "single@1"
@@ -93,17 +93,10 @@ class WholeLayout(HashedLayout):
         return check_copy(segment, self.label, segment.log_key, end, fetch)
 
 
-class SingleLayout(WholeLayout):
-    """Tier layout that stores each segment as one object.
-
-    Args:
-        fetch_chunk_bytes: limit of one ranged read.
-    """
+class SingleLayout(UnchangedLayout, WholeLayout):
+    """Tier layout that stores each segment as one object."""
 
     label = LABEL
-
-    def __init__(self, fetch_chunk_bytes: int) -> None:
-        self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store a segment as one object. The object becomes visible only when it is complete.
@@ -114,9 +107,6 @@ class SingleLayout(WholeLayout):
         """
         del section  # this layout has no settings
         return put_whole(LABEL, source, HashedLog.of(source.log, sink.key()), sink, {})
-
-    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        return unchanged_pieces(segment, start, end, self._fetch_chunk_bytes, fetch)
 
 
 def put_whole(
