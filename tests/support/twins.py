@@ -64,8 +64,8 @@ def _absence() -> str:
 def formats(kernels: Kernels) -> dict[str, RecordFormat]:
     """Return the record formats by name, with the kernels of one twin."""
     return {
-        "v0": MessageFormatV0(TABLE, kernels),
-        "v1": MessageFormatV1(TABLE, kernels),
+        "v0": MessageFormatV0(TABLE, kernels=kernels),
+        "v1": MessageFormatV1(TABLE, kernels=kernels),
         "v2": BatchFormat(TABLE, kernels),
     }
 

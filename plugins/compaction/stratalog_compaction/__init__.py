@@ -2,71 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
 
 from stratalog.spi import CleanupPolicy, OpenContext, Provider, hookimpl
 from stratalog_compaction.sections import HeaderSection, TtlSection
 
 
-def _open_delete(context: OpenContext) -> CleanupPolicy:
-    from stratalog_compaction.delete import DeletePolicy  # noqa: PLC0415 - a provider imports when it opens
+def _opener(module: str, policy: str, *, needs_chance: bool = True) -> Callable[[OpenContext], Any]:
+    """Return a function that imports a module of this package, and opens the class ``policy`` in it."""
 
-    del context
-    return DeletePolicy()
+    def open_policy(context: OpenContext) -> Any:
+        arguments = (context.env.chance,) if needs_chance else ()
+        return getattr(import_module(f"stratalog_compaction.{module}"), policy)(*arguments)
 
-
-def _open_compact(context: OpenContext) -> CleanupPolicy:
-    from stratalog_compaction.compact import CompactPolicy  # noqa: PLC0415 - a provider imports when it opens
-
-    return CompactPolicy(context.env.chance)
-
-
-def _open_latest_by_timestamp(context: OpenContext) -> CleanupPolicy:
-    from stratalog_compaction.latest import LatestByTimestampPolicy  # noqa: PLC0415 - a provider imports when it opens
-
-    return LatestByTimestampPolicy(context.env.chance)
-
-
-def _open_latest_by_header(context: OpenContext) -> CleanupPolicy:
-    from stratalog_compaction.latest import LatestByHeaderPolicy  # noqa: PLC0415 - a provider imports when it opens
-
-    return LatestByHeaderPolicy(context.env.chance)
-
-
-def _open_ttl(context: OpenContext) -> CleanupPolicy:
-    from stratalog_compaction.ttl import TtlPolicy  # noqa: PLC0415 - a provider imports when it opens
-
-    del context
-    return TtlPolicy()
+    return open_policy
 
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
     """Return the providers of the cleanup policies in this package."""
     return (
-        Provider(name="delete", open=_open_delete, capabilities=("time", "size", "start offset", "local tier")),
+        Provider(
+            name="delete",
+            open=_opener("delete", "DeletePolicy", needs_chance=False),
+            capabilities=("time", "size", "start offset", "local tier"),
+        ),
         Provider(
             name="compact",
-            open=_open_compact,
+            open=_opener("compact", "CompactPolicy"),
             capabilities=("latest by key", "start offset"),
             extensions=("stratalog_compaction.keymap_c",),
         ),
         Provider(
             name="latest_by_timestamp",
-            open=_open_latest_by_timestamp,
+            open=_opener("latest", "LatestByTimestampPolicy"),
             capabilities=("latest by timestamp",),
             extensions=("stratalog_compaction.versions_c",),
         ),
         Provider(
             name="latest_by_header",
-            open=_open_latest_by_header,
+            open=_opener("latest", "LatestByHeaderPolicy"),
             topic_section=HeaderSection,
             capabilities=("latest by a number in a header",),
             extensions=("stratalog_compaction.versions_c", "stratalog_compaction.headers_c"),
         ),
         Provider(
             name="ttl",
-            open=_open_ttl,
+            open=_opener("ttl", "TtlPolicy", needs_chance=False),
             topic_section=TtlSection,
             capabilities=("expiry by timestamp", "by header"),
             extensions=("stratalog_compaction.headers_c",),

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from stratalog.spi import OpenContext, Provider, RecordFormat
 from stratalog_formats.kernels import EXTENSIONS
+from stratalog_formats.openers import opener_of
 
 
-def _open_v0(context: OpenContext) -> RecordFormat:
-    from stratalog_formats.records.messages_v0 import MessageFormatV0  # noqa: PLC0415 - a provider imports when it opens
-
-    return MessageFormatV0(context.codecs, limit_bytes=context.limits.decompressed_bytes)
-
-
-def _open_v1(context: OpenContext) -> RecordFormat:
-    from stratalog_formats.records.messages_v1 import MessageFormatV1  # noqa: PLC0415 - the same
-
-    return MessageFormatV1(context.codecs, limit_bytes=context.limits.decompressed_bytes)
-
-
-def _open_v2(context: OpenContext) -> RecordFormat:
-    from stratalog_formats.records.batches import BatchFormat  # noqa: PLC0415 - the same
-
-    return BatchFormat(context.codecs)
+def _message_arguments(context: OpenContext) -> tuple[object, ...]:
+    return context.codecs, context.limits.decompressed_bytes
 
 
 PROVIDERS: tuple[Provider[RecordFormat], ...] = (
-    Provider(name="v0", open=_open_v0, extensions=EXTENSIONS),
-    Provider(name="v1", open=_open_v1, extensions=EXTENSIONS),
-    Provider(name="v2", open=_open_v2, extensions=EXTENSIONS),
+    Provider(
+        name="v0", open=opener_of("records.messages_v0", "MessageFormatV0", _message_arguments), extensions=EXTENSIONS
+    ),
+    Provider(
+        name="v1", open=opener_of("records.messages_v1", "MessageFormatV1", _message_arguments), extensions=EXTENSIONS
+    ),
+    Provider(
+        name="v2",
+        open=opener_of("records.batches", "BatchFormat", lambda context: (context.codecs,)),
+        extensions=EXTENSIONS,
+    ),
 )

@@ -72,7 +72,7 @@ class MessageFormat(RecordFormat):
         limit_bytes: limit of the decompressed size of a wrapper in ``assign``.
     """
 
-    def __init__(self, codecs: CodecTable, kernels: Kernels = KERNELS, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, codecs: CodecTable, limit_bytes: int = LIMIT_BYTES, kernels: Kernels = KERNELS) -> None:
         self._codecs, self._kernels, self._limit_bytes = codecs, kernels, limit_bytes
 
     # --- what differs ------------------------------------------------------------------------------------------------
