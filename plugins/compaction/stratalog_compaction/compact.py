@@ -14,7 +14,6 @@ from typing import ClassVar, Final, NamedTuple
 from stratalog import RecordColumns
 from stratalog.spi import (
     Action,
-    CleanupPolicy,
     DeletePrefix,
     Fields,
     Keep,
@@ -25,7 +24,7 @@ from stratalog.spi import (
     SegmentSummary,
     TopicConfig,
 )
-from stratalog_compaction.delete import Rule, below_log_start, plan_local, plan_prefix
+from stratalog_compaction.delete import RewritingPolicy, Rule, below_log_start, plan_prefix
 from stratalog_compaction.keymap import SECRET_BYTES, SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 
 _MARKS_SHARE: Final = 32  # the marks, one bit for each offset, may use at most 1/32 of the memory
@@ -63,7 +62,7 @@ class Limit(NamedTuple):
     reason: str
 
 
-class CompactPolicy(CleanupPolicy):
+class CompactPolicy(RewritingPolicy):
     """Kafka's ``cleanup.policy=compact``.
 
     Args:
@@ -80,13 +79,6 @@ class CompactPolicy(CleanupPolicy):
         than max.compaction.lag.ms. Segments in the tier and local segments are planned separately.
         """
         return plan_compaction(log, (below_log_start(log),), config, now_ms)
-
-    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes the oldest local segments by local.retention.ms and local.retention.bytes.
-
-        The default -2 of a setting means no limit.
-        """
-        return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that drops a record if the dirty range has a later record with its key."""

@@ -48,18 +48,20 @@ class DeletePolicy(CleanupPolicy):
         return plan_prefix(log, rules)
 
 
-def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-    """Return a plan that deletes the oldest local segments by local.retention.bytes and local.retention.ms.
+class RewritingPolicy(CleanupPolicy):
+    """Base class of policies without retention.*, which rewrite segments."""
 
-    Policies without retention.* use this function. For them, the value -2 of a setting means no limit. If both settings
-    are -2, the plan is empty.
-    """
-    rules = list[Rule]()
-    if config.local_retention_bytes != USE_TOTAL:
-        rules.append(_too_large(config.local_retention_bytes, "local.retention.bytes"))
-    if config.local_retention_ms != USE_TOTAL:
-        rules.append(too_old(config.local_retention_ms, now_ms, "local.retention.ms"))
-    return plan_prefix(log, rules) if rules else ()
+    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """Return a plan that deletes the oldest local segments by local.retention.bytes and local.retention.ms.
+
+        The default -2 of a setting means no limit. If both settings are -2, the plan is empty.
+        """
+        rules = list[Rule]()
+        if config.local_retention_bytes != USE_TOTAL:
+            rules.append(_too_large(config.local_retention_bytes, "local.retention.bytes"))
+        if config.local_retention_ms != USE_TOTAL:
+            rules.append(too_old(config.local_retention_ms, now_ms, "local.retention.ms"))
+        return plan_prefix(log, rules) if rules else ()
 
 
 def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:

@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 from stratalog import RecordColumns
 from stratalog.spi import (
     Action,
-    CleanupPolicy,
     Fields,
     LogSummary,
     RecordFilter,
@@ -22,7 +21,7 @@ from stratalog.spi import (
     Verdict,
 )
 from stratalog_compaction.compact import plan_compaction
-from stratalog_compaction.delete import below_log_start, plan_local, too_old
+from stratalog_compaction.delete import RewritingPolicy, below_log_start, too_old
 from stratalog_compaction.header_numbers import header_numbers
 from stratalog_compaction.sections import OFF, TtlSection
 
@@ -32,7 +31,7 @@ _DIGEST: Final = Struct("<qq")
 _LONGEST_KIND: Final = 64
 
 
-class TtlPolicy(CleanupPolicy):
+class TtlPolicy(RewritingPolicy):
     """Policy ``ttl``, alone or with other policies.
 
     It rewrites segments under the same conditions as the policy ``compact``.
@@ -50,13 +49,6 @@ class TtlPolicy(CleanupPolicy):
         section = section_of(config)
         rules = (below_log_start(log), too_old(section.after_ms, now_ms, "ttl.ms"))
         return plan_compaction(log, rules, config, now_ms)
-
-    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes the oldest local segments by local.retention.ms and local.retention.bytes.
-
-        The default -2 of a setting means no limit.
-        """
-        return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that drops the records that have expired at ``now_ms`` of the job."""
