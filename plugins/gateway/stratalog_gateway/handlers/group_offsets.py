@@ -17,7 +17,7 @@ from stratalog.errors import StorageError, UnknownTopicError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.consumer_group import ConsumerGroup
 from stratalog_gateway.groups.group_table import Group
-from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
+from stratalog_gateway.handlers.request import Outcome, Request, answer_partitions, code_answer, require, require_group
 from stratalog_gateway.security.resources import Operation, ResourceType
 
 _MANY_GROUPS: Final = 8  # first version of OffsetFetch with several groups
@@ -267,7 +267,7 @@ def _delete(request: Request, group: Group | None) -> Any:
         RefusedError: the group does not exist, or has members of another protocol.
         StorageError: the deletion could not be stored.
     """
-    body, make, engine = request.body, request.make, request.node.engine
+    body, engine = request.body, request.node.engine
     existing = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
     if group is None and not existing:
         raise RefusedError(Code.GROUP_ID_NOT_FOUND)
@@ -277,7 +277,7 @@ def _delete(request: Request, group: Group | None) -> Any:
     refusals = {
         topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
     }
-    codes: dict[TopicPartition, int] = {}
+    codes: dict[tuple[str, int], int] = {}
     for topic in body.topics:
         for partition in topic.partitions:
             name, code = TopicPartition(topic.name, partition.partition_index), refusals[topic.name]
@@ -288,18 +288,11 @@ def _delete(request: Request, group: Group | None) -> Any:
             codes[name] = code
     deletable = (name for name, code in codes.items() if not code and name in existing)
     engine.alter_group_offsets(body.group_id, dict.fromkeys(deletable))
-    topics = []
-    for topic in body.topics:
-        partitions = tuple(
-            make.part(
-                "OffsetDeleteResponsePartition",
-                partition_index=partition.partition_index,
-                error_code=codes[TopicPartition(topic.name, partition.partition_index)],
-            )
-            for partition in topic.partitions
+    return request.make(
+        topics=answer_partitions(
+            request, "OffsetDeleteResponseTopic", code_answer(request, "OffsetDeleteResponsePartition", codes)
         )
-        topics.append(make.part("OffsetDeleteResponseTopic", name=topic.name, partitions=partitions))
-    return make(topics=tuple(topics))
+    )
 
 
 def _subscribed_topics(group: Group, requested: Iterable[str]) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stratalog import Log
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import ISOLATIONS, Outcome, Request, require
+from stratalog_gateway.handlers.request import ISOLATIONS, Outcome, Request, answer_partitions, require
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
@@ -31,17 +31,16 @@ def list_offsets(request: Request) -> Any:
     level = int(request.field("isolation_level", 0))
     if level not in ISOLATIONS:
         raise MalformedRequestError(f"unknown isolation level {level}")
-    make, topics = request.make, []
-    for topic in request.body.topics:
-        partitions = tuple(
-            make.part("ListOffsetsPartitionResponse", **_list(request, topic.name, partition, ISOLATIONS[level]))
-            for partition in topic.partitions
+    return request.make(
+        topics=answer_partitions(
+            request,
+            "ListOffsetsTopicResponse",
+            lambda topic, partition: _list(request, topic.name, partition, ISOLATIONS[level]),
         )
-        topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=partitions))
-    return make(topics=tuple(topics))
+    )
 
 
-def _list(request: Request, topic: str, partition: Any, isolation: str) -> dict[str, object]:
+def _list(request: Request, topic: str, partition: Any, isolation: str) -> Any:
     offset, stamp, epoch = -1, -1, -1
     current = getattr(partition, "current_leader_epoch", -1)
     with Outcome() as outcome:
@@ -52,10 +51,10 @@ def _list(request: Request, topic: str, partition: Any, isolation: str) -> dict[
             log.end_offset_for_epoch(current, current)  # checks the epoch
         offset, stamp = _offset_at(log, partition.timestamp, isolation)
         epoch = log.leader_epoch if partition.timestamp == _LATEST else log.leader_epoch_at(offset)
-    return {
-        "partition_index": partition.partition_index, "error_code": outcome.code, "timestamp": stamp, "offset": offset,
-        "leader_epoch": epoch,
-    }  # fmt: skip
+    return request.make.part(
+        "ListOffsetsPartitionResponse", partition_index=partition.partition_index, error_code=outcome.code,
+        timestamp=stamp, offset=offset, leader_epoch=epoch,
+    )  # fmt: skip
 
 
 def offset_for_leader_epoch(request: Request) -> Any:
@@ -87,24 +86,17 @@ def delete_records(request: Request) -> Any:
 
     Return the response.
     """
-    make, topics = request.make, []
-    for topic in request.body.topics:
-        partitions = []
-        for partition in topic.partitions:
-            low = -1
-            with Outcome() as outcome:
-                require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
-                low = request.node.log(topic.name, partition.partition_index).delete_records(partition.offset)
-            partitions.append(
-                make.part(
-                    "DeleteRecordsPartitionResult",
-                    partition_index=partition.partition_index,
-                    low_watermark=low,
-                    error_code=outcome.code,
-                )
-            )
-        topics.append(make.part("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))
-    return make(topics=tuple(topics))
+
+    def delete(topic: Any, partition: Any) -> Any:
+        number, low = partition.partition_index, -1
+        with Outcome() as outcome:
+            require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
+            low = request.node.log(topic.name, number).delete_records(partition.offset)
+        return request.make.part(
+            "DeleteRecordsPartitionResult", partition_index=number, low_watermark=low, error_code=outcome.code
+        )
+
+    return request.make(topics=answer_partitions(request, "DeleteRecordsTopicResult", delete))
 
 
 def _check_timestamp(timestamp_ms: int, version: int) -> None:

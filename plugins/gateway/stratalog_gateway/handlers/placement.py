@@ -11,7 +11,7 @@ from typing import Any
 
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Outcome, Request, require
+from stratalog_gateway.handlers.request import Outcome, Request, answer_partitions, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -57,25 +57,16 @@ def alter_partition_reassignments(request: Request) -> Any:
 
     Reassignments to this broker are accepted without effect. All other reassignments are refused.
     """
-    make, body = request.make, request.body
     require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    responses = []
-    for topic in body.topics:
-        partitions = []
-        for partition in topic.partitions:
-            error, message = _check_reassignment(
-                request.node, topic.name, partition.partition_index, partition.replicas
-            )
-            partitions.append(
-                make.part(
-                    "ReassignablePartitionResponse",
-                    partition_index=partition.partition_index,
-                    error_code=error,
-                    error_message=message,
-                )
-            )
-        responses.append(make.part("ReassignableTopicResponse", name=topic.name, partitions=tuple(partitions)))
-    return make(responses=tuple(responses))
+
+    def check(topic: Any, partition: Any) -> Any:
+        number = partition.partition_index
+        error, message = _check_reassignment(request.node, topic.name, number, partition.replicas)
+        return request.make.part(
+            "ReassignablePartitionResponse", partition_index=number, error_code=error, error_message=message
+        )
+
+    return request.make(responses=answer_partitions(request, "ReassignableTopicResponse", check))
 
 
 def _check_reassignment(

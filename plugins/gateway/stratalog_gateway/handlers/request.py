@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from stratalog import Transfer
@@ -102,6 +101,24 @@ def require_group(request: Request) -> None:
         raise RefusedError(Code.INVALID_GROUP_ID)
 
 
+def answer_partitions(request: Request, kind: str, answer: Callable[[Any, Any], Any]) -> tuple[Any, ...]:
+    """Return a message of the class ``kind`` for each topic of a request.
+
+    The message contains the result of ``answer``, called with topic and partition, for each partition of the topic.
+    """
+    return tuple(
+        request.make.part(kind, name=topic.name, partitions=tuple(answer(topic, item) for item in topic.partitions))
+        for topic in request.body.topics
+    )
+
+
+def code_answer(request: Request, kind: str, codes: Mapping[tuple[str, int], int]) -> Callable[[Any, Any], Any]:
+    """Return a function for ``answer_partitions``: its results of the class ``kind`` have only an error code."""
+    return lambda topic, item: request.make.part(
+        kind, partition_index=item.partition_index, error_code=codes[topic.name, item.partition_index]
+    )
+
+
 def is_topic_name(text: str) -> bool:
     """Return True if Kafka accepts a text as the name of a topic."""
     return _NAME.match(text) is not None
@@ -131,9 +148,7 @@ class Outcome:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
         if not isinstance(error, RefusedError | StorageError):
             return False
         self.code, self.message = self._code_of(error), client_text(error)

@@ -12,7 +12,7 @@ from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionSt
 from stratalog.errors import ConfigError, StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.handlers.group_offsets import check_offsets
-from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
+from stratalog_gateway.handlers.request import Outcome, Request, answer_partitions, code_answer, require, require_group
 from stratalog_gateway.node import INTERNAL_TOPICS
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
@@ -170,7 +170,7 @@ def txn_offset_commit(request: Request) -> Any:
 
     Return the response with an error code for each partition.
     """
-    body, make = request.body, request.make
+    body = request.body
     try:
         require(request.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
         require_group(request)
@@ -185,18 +185,8 @@ def txn_offset_commit(request: Request) -> Any:
         # producers do not know these codes, and treat them as fatal
         is_unknown = code in {Code.STALE_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND}
         errors = _commit_all(request, Code.ILLEGAL_GENERATION if is_unknown else code)
-    topics = []
-    for topic in body.topics:
-        partitions = tuple(
-            make.part(
-                "TxnOffsetCommitResponsePartition",
-                partition_index=partition.partition_index,
-                error_code=errors[topic.name, partition.partition_index],
-            )
-            for partition in topic.partitions
-        )
-        topics.append(make.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions))
-    return make(topics=tuple(topics))
+    answer = code_answer(request, "TxnOffsetCommitResponsePartition", errors)
+    return request.make(topics=answer_partitions(request, "TxnOffsetCommitResponseTopic", answer))
 
 
 def _commit_all(request: Request, code_for_all: int) -> dict[tuple[str, int], int]:
