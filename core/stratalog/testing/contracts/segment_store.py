@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from stratalog.errors import ConfigError, LogDirLockedError, LogDirNotFoundError, ReadOnlyError
+from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.testing.contracts.segment_durability import SegmentDurabilityContract
-from stratalog.testing.contracts.segment_files import INDEX, LOG, SEGMENT, StoreOpener, made_log
+from stratalog.testing.contracts.segment_files import INDEX, LOG, SEGMENT, StoreOpener
 
 BAD_NAMES = ("", ".", "..", "a/b", "../a", "/a", "a\0b")
 
@@ -64,94 +65,84 @@ class SegmentStoreContract(SegmentDurabilityContract):
         store.close()
         store.close()
 
-    def test_logs_are_made_renamed_and_removed(self, open_store: StoreOpener) -> None:
+    def test_logs_are_made_renamed_and_removed(self, acquired_store: SegmentStore) -> None:
         """``logs`` returns folders that are created, renamed and removed. Small files of the directory are not logs."""
-        with open_store() as store:
-            store.acquire()
-            store.replace_small("a-small-file", b"1")
-            files = store.open_log(LOG, create=True)
-            assert files.name == LOG
-            files.replace_small("inside", b"2")
-            with pytest.raises(FileExistsError):
-                store.open_log(LOG, create=True)
-            store.open_log("payments-3", create=True)
-            assert store.logs() == [LOG, "payments-3"]
-            store.rename_log(LOG, "gone-0")
-            assert store.logs() == ["gone-0", "payments-3"]
-            assert store.open_log("gone-0").read_small("inside") == b"2"
-            store.remove_log("gone-0")
-            assert store.logs() == ["payments-3"]
-            with pytest.raises(LogDirNotFoundError):
-                store.open_log("gone-0")
+        acquired_store.replace_small("a-small-file", b"1")
+        files = acquired_store.open_log(LOG, create=True)
+        assert files.name == LOG
+        files.replace_small("inside", b"2")
+        with pytest.raises(FileExistsError):
+            acquired_store.open_log(LOG, create=True)
+        acquired_store.open_log("payments-3", create=True)
+        assert acquired_store.logs() == [LOG, "payments-3"]
+        acquired_store.rename_log(LOG, "gone-0")
+        assert acquired_store.logs() == ["gone-0", "payments-3"]
+        assert acquired_store.open_log("gone-0").read_small("inside") == b"2"
+        acquired_store.remove_log("gone-0")
+        assert acquired_store.logs() == ["payments-3"]
+        with pytest.raises(LogDirNotFoundError):
+            acquired_store.open_log("gone-0")
 
-    def test_names_stay_inside(self, open_store: StoreOpener) -> None:
+    def test_names_stay_inside(self, acquired_store: SegmentStore, log_files: LogFiles) -> None:
         """Methods of the store and of a log raise ConfigError for names of files outside the folder."""
-        with open_store() as store:
-            store.acquire()
-            files = store.open_log(LOG, create=True)
-            calls: tuple[Callable[[str], object], ...] = (
-                store.open_log,
-                lambda name: store.open_log(name, create=True),
-                store.remove_log,
-                lambda name: store.rename_log(LOG, name),
-                store.read_small,
-                lambda name: store.replace_small(name, b""),
-                files.open_segment,
-                lambda name: files.open_segment(name, create=True),
-                lambda name: files.open_index(name, max_bytes=100, writable=True),
-                lambda name: files.rename(name, "b"),
-                lambda name: files.rename("b", name),
-                files.remove,
-                files.read_small,
-                lambda name: files.replace_small(name, b""),
-            )
-            for call in calls:
-                for name in BAD_NAMES:
-                    with pytest.raises(ConfigError):
-                        call(name)
+        calls: tuple[Callable[[str], object], ...] = (
+            acquired_store.open_log,
+            lambda name: acquired_store.open_log(name, create=True),
+            acquired_store.remove_log,
+            lambda name: acquired_store.rename_log(LOG, name),
+            acquired_store.read_small,
+            lambda name: acquired_store.replace_small(name, b""),
+            log_files.open_segment,
+            lambda name: log_files.open_segment(name, create=True),
+            lambda name: log_files.open_index(name, max_bytes=100, writable=True),
+            lambda name: log_files.rename(name, "b"),
+            lambda name: log_files.rename("b", name),
+            log_files.remove,
+            log_files.read_small,
+            lambda name: log_files.replace_small(name, b""),
+        )
+        for call in calls:
+            for name in BAD_NAMES:
+                with pytest.raises(ConfigError):
+                    call(name)
 
     # --- small files -------------------------------------------------------------------------------------------------
 
-    def test_small_files_are_replaced_as_a_whole(self, open_store: StoreOpener) -> None:
+    def test_small_files_are_replaced_as_a_whole(self, acquired_store: SegmentStore, log_files: LogFiles) -> None:
         """``replace_small`` replaces the whole content, in the directory and in a log, and leaves no other file."""
-        with open_store() as store:
-            store.acquire()
-            files = store.open_log(LOG, create=True)
-            for place in (store, files):
-                assert place.read_small("file") is None
-                place.replace_small("file", b"a longer text")
-                place.replace_small("file", memoryview(b"short"))
-                assert place.read_small("file") == b"short"
-            assert [entry.name for entry in files.list()] == ["file"]
-            store.remove_small("file")
-            store.remove_small("file")
-            assert store.read_small("file") is None
+        for place in (acquired_store, log_files):
+            assert place.read_small("file") is None
+            place.replace_small("file", b"a longer text")
+            place.replace_small("file", memoryview(b"short"))
+            assert place.read_small("file") == b"short"
+        assert [entry.name for entry in log_files.list()] == ["file"]
+        acquired_store.remove_small("file")
+        acquired_store.remove_small("file")
+        assert acquired_store.read_small("file") is None
 
-    def test_files_are_renamed_and_removed(self, open_store: StoreOpener) -> None:
+    def test_files_are_renamed_and_removed(self, log_files: LogFiles) -> None:
         """A rename replaces an existing file. Renaming or removing a missing file is not an error."""
-        with open_store() as store:
-            store.acquire()
-            files = store.open_log(LOG, create=True)
-            files.replace_small("b", b"1")
-            files.replace_small("a", b"22")
-            assert [(entry.name, entry.size_bytes) for entry in files.list()] == [("a", 2), ("b", 1)]
-            files.rename("a", "c")
-            files.rename("missing", "d")
-            files.remove("b")
-            files.remove("b")
-            files.sync()
-            assert [entry.name for entry in files.list()] == ["c"]
-            files.replace_small("e", b"333")
-            files.rename("c", "e")
-            files.sync()
-            assert [(entry.name, entry.size_bytes) for entry in files.list()] == [("e", 2)]
+        log_files.replace_small("b", b"1")
+        log_files.replace_small("a", b"22")
+        assert [(entry.name, entry.size_bytes) for entry in log_files.list()] == [("a", 2), ("b", 1)]
+        log_files.rename("a", "c")
+        log_files.rename("missing", "d")
+        log_files.remove("b")
+        log_files.remove("b")
+        log_files.sync()
+        assert [entry.name for entry in log_files.list()] == ["c"]
+        log_files.replace_small("e", b"333")
+        log_files.rename("c", "e")
+        log_files.sync()
+        assert [(entry.name, entry.size_bytes) for entry in log_files.list()] == [("e", 2)]
 
     # --- reading only ------------------------------------------------------------------------------------------------
 
     def test_read_only_stores_refuse_every_write(self, open_store: StoreOpener) -> None:
         """Every write raises ReadOnlyError and changes nothing in the directory."""
         with open_store() as store:
-            files = made_log(store)
+            store.acquire()
+            files = store.open_log(LOG, create=True)
             segment = files.open_segment(SEGMENT, create=True)
             segment.append(b"abc")
             segment.close()
