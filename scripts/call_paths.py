@@ -100,7 +100,7 @@ STEPS: Final[Mapping[str, Sequence[str]]] = {
         "stratalog.engine.open.log_opener.LogOpener.open_all",
         "stratalog.log.load.log_loader.load",
         "stratalog.log.folder.folder.open_segments",
-        "stratalog.log.folder.swap_recovery.plan_swap",
+        "stratalog.log.folder.swap_files.plan_swap",
         "stratalog.log.load.producer_replay.newest_snapshot",
         "stratalog.segment.recover.scan_valid_part",
         "stratalog.log.load.producer_replay.write_snapshot",

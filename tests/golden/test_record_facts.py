@@ -10,8 +10,8 @@ import golden_data
 from golden_data import Golden
 from stratalog import TopicId, TopicPartition, open_reader
 from stratalog.segment.components import Components
-from stratalog.segment.record_facts import add_record_facts
 from stratalog.spi import SegmentInfo
+from stratalog.tier.upload.segment_source import add_record_facts
 
 LOGS = [
     pytest.param(*found, id="/".join(map(str, found)))

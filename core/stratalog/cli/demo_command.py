@@ -24,7 +24,7 @@ from stratalog.model.records import Record
 from stratalog.reading.open_reader import open_reader
 from stratalog.spi.commands import tier_option
 from stratalog.testing.s3 import local_s3
-from stratalog.tier.store.request_metrics import StoreMetrics
+from stratalog.tier.store.requests import StoreMetrics
 
 KAFKA_ARCHIVE: Final = "kafka-4.1.0.tar.xz"
 KAFKA_FOLDER: Final = "kafka-4.1.0"

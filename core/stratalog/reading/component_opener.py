@@ -19,8 +19,7 @@ from stratalog.env.handles import HandlePool
 from stratalog.errors import PluginClashError, StorageError, UnknownSettingError
 from stratalog.model.numbered_components import NumberedComponents
 from stratalog.registry.component_kinds import CODECS
-from stratalog.registry.guarded_parts import GUARDED_PARTS, guarded_part
-from stratalog.registry.guarded_policy import guarded_policy
+from stratalog.registry.guarded_parts import GUARDED_PARTS, guarded_part, guarded_policy
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
 from stratalog.segment.components import MAGICS, FormatTable

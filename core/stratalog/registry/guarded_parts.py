@@ -4,17 +4,21 @@ A guarded part is an object of a class of ``stratalog.spi`` that calls the plugi
 type against the signature in ``stratalog.spi``, and its contents with ``result_checks``. The calls run on the caller's
 thread without a deadline, because another thread for each batch would cost more time than the call itself. Calls in
 progress are registered: if one of them does not return, ``Engine.close`` waits for it only for a limited time.
+
+The calls of a guarded cleanup policy have a deadline. Its record filter is a guarded part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
+from stratalog.config.topic import TopicConfig
 from stratalog.registry.guard import Guard
 from stratalog.registry.result_checks import CHECKS, LAZY_CHECKS
 from stratalog.registry.result_types import ResultType, attributes_of, members_of, result_type
+from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilter, RewriteJob
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import RecordFormat
 from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexReader
@@ -133,3 +137,52 @@ def _check_lazily(guard: Guard, name: str, result: Iterable[Any], declared: Resu
         if not isinstance(item, declared.items):
             guard.refuse_type(name, item, declared.text)
         yield item
+
+
+def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
+    """Return a policy that calls ``policy`` with a deadline. Exceptions that are not StorageErrors become PluginErrors.
+
+    If ``policy`` has a record filter, the returned policy has a record filter that is a guarded part
+    (``guarded_parts``).
+    """
+    if type(policy).record_filter is CleanupPolicy.record_filter:
+        return _GuardedPolicy(policy, guard)
+    return _GuardedRewriting(policy, guard)
+
+
+class _GuardedPolicy(Guarded, CleanupPolicy):
+    """A guarded policy without a record filter."""
+
+    inner: CleanupPolicy
+
+    def __init__(self, policy: CleanupPolicy, guard: Guard) -> None:
+        self.inner, self.guard = policy, guard
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """Call ``plan`` of the plugin's policy with a deadline, and return its result."""
+        return self._actions("plan", lambda: self.inner.plan(log, config, now_ms))
+
+    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """Call ``local_plan`` of the plugin's policy with a deadline, and return its result."""
+        return self._actions("local_plan", lambda: self.inner.local_plan(log, config, now_ms))
+
+    def _actions(self, method: str, plan: Callable[[], Iterable[Action]]) -> tuple[Action, ...]:
+        def work() -> tuple[Action, ...]:
+            actions = plan()
+            self.guard.check_type(method, actions, Iterable)
+            return tuple(actions)
+
+        return self.guard.call(method, work)
+
+
+class _GuardedRewriting(_GuardedPolicy):
+    """A guarded policy with a record filter."""
+
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        """Return a guarded part that calls a new filter of the plugin's policy.
+
+        Only the creation of the filter has a deadline.
+        """
+        record_filter = self.guard.call("record_filter", lambda: self.inner.record_filter(job))
+        self.guard.check_type("record_filter", record_filter, RecordFilter)
+        return guarded_part(record_filter, RecordFilter, self.guard)

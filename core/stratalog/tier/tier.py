@@ -29,7 +29,7 @@ from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.log_listing import TierLogName, list_logs
 from stratalog.tier.store.probe import ProbeResult, probe
-from stratalog.tier.store.request_metrics import StoreMetrics
+from stratalog.tier.store.requests import StoreMetrics
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_log_reader import TierComponents

@@ -17,7 +17,7 @@ from cleaning_logs import Script
 from log_bed import LogBed
 from stratalog.errors import StorageError
 from stratalog.log.folder import folder
-from stratalog.log.folder.swap_recovery import SwapPlan, plan_swap
+from stratalog.log.folder.swap_files import SwapPlan, plan_swap
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry

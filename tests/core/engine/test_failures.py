@@ -84,7 +84,7 @@ def test_a_directory_of_which_only_some_logs_were_checked_stays_unclean(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("stratalog.engine.open.log_loading.load", interrupted)
+        patch.setattr("stratalog.engine.open.log_opener.load", interrupted)
         with pytest.raises(KeyboardInterrupt):
             open_engine(crashed)
     assert append_one(crashed) == [b"kept", b"new"]

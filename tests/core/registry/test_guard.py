@@ -14,7 +14,7 @@ from stratalog.env.threads import OwnThread
 from stratalog.errors import CorruptObjectError, PluginError, StoreTimeoutError
 from stratalog.registry.component_kinds import CODECS
 from stratalog.registry.guard import Guard
-from stratalog.registry.guarded_policy import guarded_policy
+from stratalog.registry.guarded_parts import guarded_policy
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi import Codec, OpenContext, Provider
 from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilter, RewriteJob

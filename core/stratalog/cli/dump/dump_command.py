@@ -13,16 +13,18 @@ from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, leading_offset, sort_files
 from stratalog.cli.dump.log_dump import dump_log
-from stratalog.cli.dump.note_dump import dump_marks, dump_note, dump_tier_note
 from stratalog.cli.dump.section_dump import dump_digest, dump_extras
 from stratalog.cli.dump.source import Source, open_source
 from stratalog.cli.dump.state_dump import (
     dump_clean_shutdown,
     dump_epochs,
+    dump_marks,
     dump_meta_properties,
+    dump_note,
     dump_offsets,
     dump_partition_metadata,
     dump_snapshot,
+    dump_tier_note,
     dump_topics,
 )
 from stratalog.cli.dump.tier_dump import dump_cached, dump_manifest, dump_object, dump_page

@@ -9,8 +9,7 @@ from typing import Final
 from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
 from stratalog.cli.contents.values import codec_name
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.control_items import control_object, control_text
-from stratalog.cli.dump.record_view import Arena, RecordView, arenas, sequence_after
+from stratalog.cli.dump.record_view import Arena, RecordView, arenas, control_object, control_text, sequence_after
 from stratalog.cli.dump.sheet import JsonList, Table
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
 from stratalog.cli.output import moment

@@ -1,4 +1,4 @@
-"""Formatter of the records of one batch for a dump."""
+"""Formatters of the records of one batch, and of control records, for a dump."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.cli.contents.decoders import RecordDecoder
-from stratalog.cli.dump.control_items import control_item, control_text
+from stratalog.cli.contents.values import pairs, to_json_object
 from stratalog.cli.output import moment, printable
-from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
+from stratalog.errors import CorruptBatchError, DecompressedSizeError, InvalidRecordError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.model.messages.control import ControlRecord, EndMarker, parse_control
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, scan
@@ -209,3 +210,31 @@ def _size(data: bytes | None) -> int:
 
 def _size_text(data: bytes | None) -> str:
     return "null" if data is None else f"{len(data)} B"
+
+
+def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
+    """Return a control record as a JSON object: ``type`` and the record's fields, or ``error`` if it cannot be read.
+
+    ``type`` is the name of the record type; the number if the type is unknown; None if the record cannot be read.
+    """
+    try:
+        record = parse_control(key, value)
+    except InvalidRecordError as error:
+        return {"type": None, "error": str(error)}
+    if record is None:
+        return {"type": int.from_bytes((key or b"")[2:4], "big", signed=True)}
+    return control_object(record)
+
+
+def control_object(record: ControlRecord) -> dict[str, object]:
+    """Return a parsed control record as a JSON object."""
+    if isinstance(record, EndMarker):
+        return {"type": record.kind.name, "coordinator_epoch": record.coordinator_epoch}
+    return {"type": record.kind.name, **to_json_object(record)}
+
+
+def control_text(item: dict[str, object]) -> str:
+    """Return the text of a control record. ``item`` is the record as a JSON object."""
+    fields = pairs({name: value for name, value in item.items() if name != "type"})
+    type_name = item["type"] if isinstance(item["type"], str) else f"control type {item['type']}"
+    return f"{type_name} {fields}".rstrip()

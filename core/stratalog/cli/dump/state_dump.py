@@ -1,22 +1,29 @@
-"""Dump of small state files of log directories and logs: checkpoints, properties, producer snapshots, topics."""
+"""Dump of small state files: checkpoints, properties, producer snapshots, topics, notes, marks of bulk writers.
+
+A mark is the name of a bulk writer and the number of its last finished write.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.sheet import properties
 from stratalog.cli.dump.source import Source
 from stratalog.engine.open.directory_id import VERSIONS
 from stratalog.epochs.checkpoint import parse_epochs, parse_offsets
 from stratalog.errors import CorruptCheckpointError
 from stratalog.log.folder.directory_state import parse_topic_id
+from stratalog.log.folder.tier_note import parse_note
+from stratalog.log.folder.write_rounds import parse_marks
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot
 from stratalog.reading.topic_table import parse_topics
 
 _PROPERTY_COLUMNS: Final = ("key", "value")
+_MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offset")
 _PAIR: Final = re.compile(r"(?P<key>(?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(?P<value>.*)\Z")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -113,11 +120,11 @@ def dump_meta_properties(context: Context, source: Source) -> None:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda match: _unescape_code(match[1]), text)
+    def unescape_code(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
 
-
-def _unescape_code(code: str) -> str:
-    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
+    return _ESCAPE.sub(unescape_code, text)
 
 
 def dump_clean_shutdown(context: Context, source: Source) -> None:
@@ -163,3 +170,64 @@ def dump_snapshot(context: Context, source: Source) -> None:
     entries = decode_snapshot(data, source.label)
     with context.sheet(source, "producer", ProducerEntry._fields) as sheet:
         sheet.rows(entries)
+
+
+# --- notes and marks ---------------------------------------------------------------------------------------------
+
+
+def dump_tier_note(context: Context, source: Source) -> None:
+    """Show ``stratalog-tier.json``: the state of a log in the tier, or in a log directory the URI of its tier.
+
+    Raises:
+        CorruptCheckpointError: the file is malformed, has a wrong checksum, or was written by a later release.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
+    """
+    data = context.content(source, "note about a tier")
+    content = _object(data, source.label)
+    if "tier" in content:
+        fields = {"version": content.get("version"), "tier": content["tier"]}
+    else:
+        parse_note(data, source.label)  # checks the content
+        fields = {name: value for name, value in content.items() if name not in {"identity", "crc32"}}
+    context.properties(source, "tier_note", fields)
+
+
+def dump_note(context: Context, source: Source) -> None:
+    """Show a note about an unfinished attach, restore or move, or about an object of a tier.
+
+    The content is shown unchanged. An empty file is valid, because some notes have no content.
+
+    Raises:
+        CorruptCheckpointError: the content is not a JSON object.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
+    """
+    data = context.content(source, "note")
+    content = _object(data, source.label) if data else {}
+    context.item(source.label, "note", {"content": content})
+    properties(context.output, content)
+
+
+def dump_marks(context: Context, source: Source) -> None:
+    """Show ``stratalog-marks.json``: the last finished write of each bulk writer, then the write in progress.
+
+    Raises:
+        CorruptCheckpointError: the file is malformed, or was written by a later release.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
+    """
+    marks = parse_marks(context.content(source, "marks of writers"), source.label)
+    with context.sheet(source, "mark", _MARK_COLUMNS) as sheet:
+        sheet.rows((writer, number, False, None, None) for writer, number in marks.rounds)
+        pending = marks.pending
+        if pending is not None:
+            sheet.row((pending.writer, pending.number, True, pending.base_offset, pending.end_offset))
+
+
+def _object(data: bytes, label: str) -> dict[str, Any]:  # Any: JSON
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        position = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise CorruptCheckpointError(f"the content is not valid JSON: {error}", label, position) from error
+    if not isinstance(content, dict):
+        raise CorruptCheckpointError("the content must be a JSON object", label)
+    return content

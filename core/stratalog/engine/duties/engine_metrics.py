@@ -18,7 +18,7 @@ from stratalog.log.log import Log
 from stratalog.log.read.view import LogView
 from stratalog.model.metrics import HistogramSample, Metric, MetricKind, Sample
 from stratalog.segment.segment import Segment
-from stratalog.tier.store.request_metrics import RequestMetrics, StoreMetrics
+from stratalog.tier.store.requests import RequestMetrics, StoreMetrics
 from stratalog.tier.tier import TierMetrics
 
 T = TypeVar("T")

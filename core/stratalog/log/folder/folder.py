@@ -14,7 +14,7 @@ from typing import Final
 from stratalog.epochs.checkpoint import format_epochs, parse_epochs
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError, NotAFileError, OutOfResourcesError
-from stratalog.log.folder.swap_recovery import SwapPlan, plan_swap
+from stratalog.log.folder.swap_files import SwapPlan, plan_swap
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
     DELETED_SUFFIX,

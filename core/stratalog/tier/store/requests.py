@@ -9,8 +9,8 @@ import contextlib
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from dataclasses import dataclass, fields
+from typing import Final, Self, TypeVar
 
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.env import Env
@@ -18,7 +18,48 @@ from stratalog.env.deadlines import OverdueError
 from stratalog.env.latencies import REQUEST_KINDS
 from stratalog.errors import PluginError, StoreError, StoreThrottledError, StoreTimeoutError
 from stratalog.registry.guard import Guard
-from stratalog.tier.store.request_metrics import RequestMetrics, StoreMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMetrics:
+    """Counts of one kind of request.
+
+    ``requests`` counts each try, also retries. ``failures`` counts failed tries. ``moved_bytes`` is the number of bytes
+    that successful tries uploaded or returned.
+    """
+
+    requests: int = 0
+    failures: int = 0
+    retries: int = 0
+    moved_bytes: int = 0
+
+    def __sub__(self, earlier: Self) -> RequestMetrics:
+        return RequestMetrics(
+            *(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(RequestMetrics))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMetrics:
+    """Counts of the requests to one store since it was opened. Subtract an earlier value to get the counts since then.
+
+    ``puts`` are uploads. ``creates`` are requests that create an object only if its key does not exist.
+    """
+
+    puts: RequestMetrics = RequestMetrics()
+    creates: RequestMetrics = RequestMetrics()
+    reads: RequestMetrics = RequestMetrics()
+    lists: RequestMetrics = RequestMetrics()
+    deletes: RequestMetrics = RequestMetrics()
+
+    @property
+    def requests(self) -> int:
+        """The number of requests of all kinds."""
+        return sum(getattr(self, field.name).requests for field in fields(self))
+
+    def __sub__(self, earlier: Self) -> StoreMetrics:
+        return StoreMetrics(*(getattr(self, field.name) - getattr(earlier, field.name) for field in fields(self)))
+
 
 _FIRST_PAUSE_MS: Final = 50
 _LONGEST_PAUSE_MS: Final = 5_000

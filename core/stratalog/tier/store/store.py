@@ -14,8 +14,7 @@ from stratalog.errors import CorruptObjectError, ObjectNotFoundError, PluginErro
 from stratalog.model.batches import Buffer
 from stratalog.registry.guard import Guard
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
-from stratalog.tier.store.request_metrics import StoreMetrics
-from stratalog.tier.store.requests import Requests
+from stratalog.tier.store.requests import Requests, StoreMetrics
 
 LIST_LIMIT: Final = 1000  # keys in one page of a listing, as in S3
 DELETE_LIMIT: Final = 1000  # keys in one request, as in S3

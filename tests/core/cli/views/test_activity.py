@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
-from stratalog.cli.views.activity import WINDOW_MS, Activity, GroupActivity, TopicActivity
+from stratalog.cli.views.top_command import WINDOW_MS, Activity, GroupActivity, TopicActivity
 from stratalog.env.clock import ManualClock
 
 ORDERS = TopicPartition("orders", 0)

@@ -12,7 +12,7 @@ import pytest
 import stratalog
 from log_bed import LogBed, records
 from stratalog import Record
-from stratalog.engine.open.log_loading import Loading, load_all
+from stratalog.engine.open.log_opener import Loading, load_all
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.env.progress import Progress, ProgressSum, no_progress

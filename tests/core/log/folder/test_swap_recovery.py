@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from stratalog.log.folder.swap_recovery import SwapPlan, plan_swap
+from stratalog.log.folder.swap_files import SwapPlan, plan_swap
 from stratalog.model.names import LOG_SUFFIX, SEGMENT_SUFFIXES, parse_segment_file, segment_file
 
 
