@@ -9,8 +9,7 @@ from stratalog import Engine
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
 from stratalog_gateway.faults import Faults
-from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.groups.upkeep import GroupUpkeep
+from stratalog_gateway.groups.group_table import GroupTable, GroupUpkeep
 from stratalog_gateway.handlers.dispatch import Dispatcher
 from stratalog_gateway.handlers.sasl import Dispatch
 from stratalog_gateway.handshake import EndpointHandshake

@@ -11,9 +11,9 @@ from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.spi import Clock
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.security.acls import AclFile
-from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.quotas import Quotas
 from stratalog_gateway.security.users import load_users, save_users
+from stratalog_gateway.security.watched_files import EditedFile
 from stratalog_gateway.settings import GatewaySection
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -220,7 +220,7 @@ class Watch:
         self._log, self._lock = log, threading.Lock()
         self._waiting: set[threading.Event] = set()
         self._closed = False
-        self._unsubscribe = log.subscribe(self._wake_at_change)
+        self._unsubscribe = log.subscribe(lambda _: self.wake())
 
     def add(self, event: threading.Event, bounds: LogOffsets) -> bool:
         """Register ``event`` to be set at the next change of the log's bounds. Return True if the caller may wait.
@@ -253,8 +253,4 @@ class Watch:
         with self._lock:
             self._closed = True
         self._unsubscribe()
-        self.wake()
-
-    def _wake_at_change(self, bounds: LogOffsets) -> None:
-        del bounds
         self.wake()

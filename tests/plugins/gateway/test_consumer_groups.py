@@ -28,9 +28,8 @@ from stratalog_gateway.groups.consumer_coordinator import (
     match_topics,
 )
 from stratalog_gateway.groups.consumer_group import ConsumerGroup
-from stratalog_gateway.groups.group_table import Group, GroupTable
+from stratalog_gateway.groups.group_table import Group, GroupTable, GroupUpkeep
 from stratalog_gateway.groups.stored_groups import StoredGroups
-from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
 

@@ -20,9 +20,8 @@ from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.classic_coordinator import ClassicGroupCoordinator, JoinRequest
 from stratalog_gateway.groups.classic_group import ClassicGroup, Joined, State
-from stratalog_gateway.groups.group_table import Group, GroupTable
+from stratalog_gateway.groups.group_table import Group, GroupTable, GroupUpkeep
 from stratalog_gateway.groups.stored_groups import StoredGroups
-from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
 

@@ -31,8 +31,7 @@ from stratalog.testing.contracts import EngineContract, EngineSetup
 from stratalog_compaction.delete import DeletePolicy
 from stratalog_formats.indexes.offset import OffsetIndex, OffsetReader
 from stratalog_formats.layouts.plain import PlainLayout
-from stratalog_local.files import LocalLogFiles
-from stratalog_local.store import LocalStore
+from stratalog_local.store import LocalLogFiles, LocalStore
 
 _DAY_MS: Final = 86_400_000
 _PIECE_BYTES: Final = 1 << 20

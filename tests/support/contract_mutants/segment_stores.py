@@ -14,10 +14,9 @@ from stratalog.errors import LogDirLockedError, LogDirNotFoundError, PluginError
 from stratalog.spi import FileSlice, OpenContext, Provider, SegmentStore
 from stratalog.testing.contexts import open_context
 from stratalog.testing.contracts import SegmentStoreContract, StoreOpener
-from stratalog_local.files import LocalLogFiles
 from stratalog_local.index_file import MappedIndex, PlainIndex
 from stratalog_local.segment_file import LocalSegmentFile
-from stratalog_local.store import LocalStore
+from stratalog_local.store import LocalLogFiles, LocalStore
 
 
 @dataclasses.dataclass

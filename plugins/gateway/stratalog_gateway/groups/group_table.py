@@ -1,7 +1,7 @@
 """All groups of the gateway, of the classic and of the consumer protocol, in memory and in storage.
 
-Each use of a group first removes the members whose deadlines have passed. For groups without requests, ``GroupUpkeep``
-removes such members each second. Source: apache/kafka GroupMetadataManager.
+Each use of a group first removes the members whose deadlines have passed. For groups without requests, the thread of
+``GroupUpkeep`` removes such members each second. The thread also expires committed offsets. Source: apache/kafka GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from stratalog_gateway.node import Node
 
 _LOGGER: Final = logging.getLogger(__name__)
 _WARNING_NS: Final = 1_000_000_000
+_STEP_MS: Final = 1000
+_NS_PER_MS: Final = 1_000_000
+_MS_PER_MINUTE: Final = 60_000
 MAX_GROUPS: Final = 10_000  # above this number, groups without members are removed from memory
 
 
@@ -262,3 +265,58 @@ class GroupTable:
                 self._next_warning_ns = now_ns + _WARNING_NS
                 _LOGGER.warning("a group cannot be loaded: %s group=%s", error, entry.group.name)
             raise
+
+
+class GroupUpkeep:
+    """Thread that calls ``step`` each second, from ``start`` to ``stop``."""
+
+    def __init__(self, node: Node, groups: GroupTable) -> None:
+        self._node, self._groups = node, groups
+        self._next_ns = node.now_ns() + self._interval_ns
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stratalog-gateway-groups", daemon=True)
+
+    @property
+    def _interval_ns(self) -> int:
+        return self._node.settings.retention_check_ms * _NS_PER_MS
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, wait_s: float) -> None:
+        """Stop the thread. Idempotent; allowed before ``start``.
+
+        Args:
+            wait_s: maximum time to wait for the thread.
+        """
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(wait_s)
+
+    def step(self) -> None:
+        """Remove members whose deadlines have passed, and expire offsets.
+
+        Offsets expire only once per ``offsets.retention.check.interval.ms``. Errors of the expiration are logged.
+
+        Raises:
+            StorageError: the removal of a member could not be stored, or the names of groups cannot be read.
+        """
+        self._groups.advance_due()
+        if self._node.now_ns() < self._next_ns:
+            return
+        self._next_ns = self._node.now_ns() + self._interval_ns
+        retention_ms = self._node.settings.retention_minutes * _MS_PER_MINUTE
+        for name in self._groups.names():
+            try:
+                self._groups.expire(name, retention_ms)
+            except StorageError:
+                _LOGGER.exception("the offsets of a group could not be expired group=%s", name)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._node.clock.wait(self._stopping, _STEP_MS)
+            try:
+                self.step()
+            except BaseException:  # even a SystemExit of a plugin must not end this thread
+                _LOGGER.exception("the deadlines of groups could not be checked")

@@ -1,4 +1,4 @@
-"""DescribeLogDirs, ElectLeaders and DescribeQuorum: requests about the only broker.
+"""DescribeCluster, FindCoordinator, DescribeLogDirs, ElectLeaders and DescribeQuorum: requests about the only broker.
 
 Source: apache/kafka ReplicaManager.describeLogDirs, ReplicationControlManager.electLeaders, KRaft's describeQuorum.
 """
@@ -15,10 +15,13 @@ from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Request, require
 from stratalog_gateway.node import Node
-from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
+from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_REQUESTED, Operation, ResourceType
 
 _UNCLEAN: Final = 1  # election type
 _METADATA_TOPIC: Final = "__cluster_metadata"
+_GROUP: Final = 0
+_KEYS: Final = {_GROUP: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}  # by the type of a coordinator's key
+_BROKERS: Final = 1  # endpoint type
 
 
 def describe_log_dirs(request: Request) -> Any:
@@ -158,3 +161,55 @@ def _capacity(path: str) -> tuple[int, int]:
     except OSError:
         return -1, -1
     return usage.total, usage.free
+
+
+def cluster_operations(request: Request) -> int:
+    """Return the operations on the cluster that the client may perform, as the bit field of the protocol.
+
+    Return NOT_REQUESTED if the request does not ask for the operations; 0 if the client has no right to describe the
+    cluster.
+    """
+    operations = request.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+    if operations == NOT_REQUESTED or request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return operations
+    return 0
+
+
+def describe_cluster(request: Request) -> Any:
+    """Return the response with the only broker."""
+    node, make, (host, port) = request.node, request.make, request.client.endpoint.address
+    broker = make.part(
+        "DescribeClusterBroker", broker_id=node.settings.node_id, host=host, port=port, rack=None, is_fenced=False
+    )
+    return make(
+        endpoint_type=_BROKERS,
+        cluster_id=node.settings.cluster_id,
+        controller_id=node.settings.node_id,
+        brokers=(broker,),
+        cluster_authorized_operations=cluster_operations(request),
+    )
+
+
+def find_coordinator(request: Request) -> Any:
+    """Return the response with this broker as the coordinator of each requested group or transactional id."""
+    make = request.make
+    if not make.has("coordinators"):
+        return make(**_coordinator(request, request.body.key))
+    return make(
+        coordinators=tuple(
+            make.part("Coordinator", key=key, **_coordinator(request, key)) for key in request.body.coordinator_keys
+        )
+    )
+
+
+def _coordinator(request: Request, key: str) -> dict[str, object]:
+    kind = _KEYS.get(request.field("key_type", _GROUP))
+    error: int = Code.INVALID_REQUEST
+    message: str | None = "only groups and transactional ids have a coordinator"
+    if kind is not None:
+        error, message = request.client.refusal(Operation.DESCRIBE, kind, key), None
+    host, port = ("", -1) if error else request.client.endpoint.address
+    return {
+        "error_code": error, "error_message": message, "node_id": -1 if error else request.node.settings.node_id,
+        "host": host, "port": port,
+    }  # fmt: skip

@@ -15,7 +15,6 @@ from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinat
 from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers import (
     broker,
-    cluster,
     configs,
     consumer_groups,
     group_admin,
@@ -65,10 +64,6 @@ class Api(NamedTuple):
     code_of: ErrorCodeOf = own_code
 
 
-def _api_versions(request: Request) -> Any:
-    return _versions(request.header, request.make, Code.NONE)
-
-
 def _versions(header: Header, make: Maker, error: int) -> Any:
     """Return the ApiVersions response with all announced APIs and features, and an error code.
 
@@ -108,7 +103,7 @@ APIS: Final[Mapping[int, Api]] = {
     3: Api("Metadata", 0, 13, metadata.metadata),
     8: Api("OffsetCommit", 2, 10, group_offsets.offset_commit),
     9: Api("OffsetFetch", 1, 10, group_offsets.offset_fetch),
-    10: Api("FindCoordinator", 0, 6, cluster.find_coordinator),
+    10: Api("FindCoordinator", 0, 6, broker.find_coordinator),
     11: Api("JoinGroup", 0, 9, group_members.join_group, coordinator_code),
     12: Api("Heartbeat", 0, 4, group_members.heartbeat, coordinator_code),
     13: Api("LeaveGroup", 0, 5, group_members.leave_group, coordinator_code),
@@ -116,7 +111,9 @@ APIS: Final[Mapping[int, Api]] = {
     15: Api("DescribeGroups", 0, 6, group_admin.describe_groups),
     16: Api("ListGroups", 0, 5, group_admin.list_groups, coordinator_code),
     sasl.SASL_HANDSHAKE: Api("SaslHandshake", *sasl.VERSIONS[sasl.SASL_HANDSHAKE], sasl.illegal_state),
-    API_VERSIONS: Api("ApiVersions", *sasl.VERSIONS[API_VERSIONS], _api_versions),
+    API_VERSIONS: Api(
+        "ApiVersions", *sasl.VERSIONS[API_VERSIONS], lambda request: _versions(request.header, request.make, Code.NONE)
+    ),
     19: Api("CreateTopics", 2, 7, topics.create_topics),
     20: Api("DeleteTopics", 1, 6, topics.delete_topics),
     21: Api("DeleteRecords", 0, 2, offsets.delete_records),
@@ -147,7 +144,7 @@ APIS: Final[Mapping[int, Api]] = {
     50: Api("DescribeUserScramCredentials", 0, 0, scram_credentials.describe_user_scram_credentials),
     51: Api("AlterUserScramCredentials", 0, 0, scram_credentials.alter_user_scram_credentials),
     55: Api("DescribeQuorum", 0, 2, broker.describe_quorum),
-    60: Api("DescribeCluster", 0, 2, cluster.describe_cluster),
+    60: Api("DescribeCluster", 0, 2, broker.describe_cluster),
     61: Api("DescribeProducers", 0, 0, transaction_admin.describe_producers),
     65: Api("DescribeTransactions", 0, 0, transaction_admin.describe_transactions),
     66: Api("ListTransactions", 0, 2, transaction_admin.list_transactions),

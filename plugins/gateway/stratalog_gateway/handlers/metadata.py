@@ -12,7 +12,7 @@ from typing import Any, Final
 from stratalog import TopicInfo
 from stratalog.errors import StorageError, TopicExistsError
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.cluster import cluster_operations
+from stratalog_gateway.handlers.broker import cluster_operations
 from stratalog_gateway.handlers.request import Request, is_topic_name
 from stratalog_gateway.handlers.topics import colliding_topic
 from stratalog_gateway.node import INTERNAL_TOPICS

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
-from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from stratalog_gateway.security.watched_files import EditedFile
 
 ANY: Final = "*"  # matches each resource or host
 ANY_PRINCIPAL: Final = "User:*"

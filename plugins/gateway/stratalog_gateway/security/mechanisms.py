@@ -18,7 +18,6 @@ from typing import Final
 
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog.spi import Clock
-from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.security_settings import OAUTHBEARER, PLAIN, SecuritySection
 from stratalog_gateway.security.users import (
     ALGORITHMS,
@@ -27,6 +26,7 @@ from stratalog_gateway.security.users import (
     Users,
     normalize,
 )
+from stratalog_gateway.security.watched_files import EditedFile
 
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
 _PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"

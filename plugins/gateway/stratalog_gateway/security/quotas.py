@@ -19,8 +19,8 @@ from typing import Any, Final
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
 from stratalog_gateway.security.client import Client
-from stratalog_gateway.security.edited_file import EditedFile
 from stratalog_gateway.security.json_file import read_field, replace_json
+from stratalog_gateway.security.watched_files import EditedFile
 
 PRODUCED: Final = "producer_byte_rate"
 FETCHED: Final = "consumer_byte_rate"
