@@ -65,10 +65,6 @@ class DemoStep:
         count_by_kind = {field.name: getattr(self.requests, field.name).requests for field in fields(self.requests)}
         return {kind: count for kind, count in count_by_kind.items() if count}
 
-    def requests_text(self) -> str:
-        """Return the number of requests to the store by kind, as one line of text."""
-        return ", ".join(f"{count} {kind}" for kind, count in self.counts().items())
-
     def item(self) -> dict[str, object]:
         """Return the step as a JSON object."""
         return {
@@ -258,13 +254,14 @@ class DemoRun:
                     step.records or None,
                     size_text(step.size_bytes),
                     step.rate,
-                    step.requests_text(),
+                    ", ".join(f"{count} {kind}" for kind, count in step.counts().items()),
                 )
                 for step in self._steps
             ]
             self._output.table("steps", ("step", "seconds", "records", "log", "MB/s", "requests"), rows)
         if keep:
-            self._output.line(f"kept: {self._folder} ({size_text(_folder_bytes(self._folder))})")
+            folder_bytes = sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
+            self._output.line(f"kept: {self._folder} ({size_text(folder_bytes)})")
             self._output.line(f"show its contents: stratalog topics list --dir {self._folder / 'own'}")
             self._output.line(f"              stratalog dump {self._folder / KAFKA_FOLDER}/txn-0/*.log --deep")
             if is_local:
@@ -301,10 +298,6 @@ def _compare(name: str, before: list[Record], after: list[Record]) -> None:
 
 def _log_bytes(engine: Engine) -> int:
     return sum(segment.size_bytes for name in engine.partitions() for segment in engine.log(*name).segments())
-
-
-def _folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _make_bucket(folder: Path) -> None:

@@ -25,7 +25,6 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.log.append.commit import AppendResult
-from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
 from stratalog.segment.components import Components
@@ -114,7 +113,8 @@ class Delivery:
             try:
                 result = log.append_as_leader(data, self._durability)
             except StorageError as error:
-                may_pass = error.retriable or _is_moving(log, error)
+                is_moving = isinstance(error, ClosedError) and log.healthy  # to another directory, or deleted
+                may_pass = error.retriable or is_moving
                 if not may_pass or self._clock.monotonic_ns() >= end_ns:
                     raise
                 self._clock.sleep_ms(RETRY_BACKOFF_MS)
@@ -165,11 +165,6 @@ def _settle(settle: Callable[[T], None], outcome: T) -> None:
         settle(outcome)
     except BaseException:  # SystemExit for instance: the other futures of the batch must get their results
         _LOGGER.exception("a callback of a producer's future failed")
-
-
-def _is_moving(log: Log, error: StorageError) -> bool:
-    """Return True if the log is closed but healthy: it is being moved to another directory, or was deleted."""
-    return isinstance(error, ClosedError) and log.healthy
 
 
 def _may_be_written(error: BaseException) -> bool:

@@ -60,18 +60,14 @@ class Sender:
         """
         with self._lock:
             while self._accumulator.size_bytes >= self._buffer_bytes and not self._closed and not self._is_own_thread():
-                self._hurry()
+                with self._treat_all_as_due():
+                    self._progress.wait()  # until a batch is finished
             if self._closed:
                 raise ClosedError("the producer is closed")
             future, changed = self._accumulator.add(name, record, size_bytes, self._clock.monotonic_ns())
             if changed or not self._threads:  # no thread runs if an earlier start has failed
                 self._wake()
             return future
-
-    def _hurry(self) -> None:
-        """Treat all batches as due, and wait until a batch is finished. The caller holds the lock."""
-        with self._treat_all_as_due():
-            self._progress.wait()
 
     def flush(self) -> None:
         """Wait until all records that were added before are delivered or have failed.

@@ -53,7 +53,8 @@ def repair_log(
     for finding in findings:
         name = finding.place.rpartition("/")[2]
         if finding.kind is FindingKind.TORN:
-            _truncate(files, _segment_at(files, finding.place), finding.position)
+            log_name = next(name for name in file_names(files) if place_in(files, files.path(name)) == finding.place)
+            _truncate(files, log_name, finding.position)
         elif finding.kind is FindingKind.EPOCHS:
             files.remove(LEADER_EPOCHS_FILE)
             write_epochs(files, report.epochs)
@@ -83,11 +84,6 @@ def _remove_bad_snapshots(files: LogFiles, log_end: int) -> None:
     for offset in snapshot_offsets(file_names(files)):
         if offset > log_end or newest_snapshot(files, [offset], offset) is None:
             files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
-
-
-def _segment_at(files: LogFiles, place: str) -> str:
-    """Return the name of the ``.log`` file whose segment has the label ``place``."""
-    return next(name for name in file_names(files) if place_in(files, files.path(name)) == place)
 
 
 def _truncate(files: LogFiles, name: str, size_bytes: int) -> None:

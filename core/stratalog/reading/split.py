@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple, Self
 
@@ -135,11 +135,12 @@ class Split:
                 lines.append(place.text)
                 place = None
             row = logs.setdefault((piece.log, piece.topic_id), len(logs)), place, piece.is_active, piece.records
+            damage = piece.damage
             rows.append(
                 (
                     *row,
-                    [_encode_aborted(transaction) for transaction in piece.aborted],
-                    _encode_damage(piece.damage),
+                    [list(astuple(transaction)) for transaction in piece.aborted],
+                    None if damage is None else [damage.reason, damage.file, damage.position],
                     *_numbers(piece),
                 )
             )
@@ -200,17 +201,9 @@ def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]],
     return piece
 
 
-def _encode_aborted(transaction: AbortedTransaction) -> list[int]:
-    return [transaction.producer_id, transaction.first_offset, transaction.last_offset, transaction.last_stable_offset]
-
-
 def _decode_aborted(item: object) -> AbortedTransaction:
     producer_id, first, last, stable = (exactly(int, number, "aborted") for number in exactly(list, item, "aborted"))
     return AbortedTransaction(producer_id, first, last, stable)
-
-
-def _encode_damage(error: CorruptBatchError | None) -> list[object] | None:
-    return None if error is None else [error.reason, error.file, error.position]
 
 
 def _decode_damage(item: object) -> CorruptBatchError:

@@ -231,7 +231,8 @@ class TopicReader(CheckedArguments):
             return numbers
         for number in partitions:
             if number not in numbers:
-                raise UnknownTopicError(f"topic {self.name} has no partition {number}: it has {_join_numbers(numbers)}")
+                available = ", ".join(map(str, numbers)) or "none"
+                raise UnknownTopicError(f"topic {self.name} has no partition {number}: it has {available}")
         return sorted(set(partitions))
 
     def _part(
@@ -372,10 +373,6 @@ def timestamp_ms(since: Since | None) -> int | None:
 
 def _offset(offsets: Offsets | None, number: int) -> int | None:
     return offsets.get(number) if isinstance(offsets, Mapping) else offsets
-
-
-def _join_numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers)) or "none"
 
 
 def _library(name: str) -> Any:

@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -51,15 +51,7 @@ HEAVY_MODULES: Final = frozenset(
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*\Z")
 _SUFFIX: Final = re.compile(r"\.[a-z]+\Z")
 _TAKEN_SUFFIXES: Final = frozenset(
-    {
-        LOG_SUFFIX,
-        SNAPSHOT_SUFFIX,
-        DIGEST_SUFFIX,
-        EXTRA_SUFFIX,
-        DELETED_SUFFIX,
-        CLEANED_SUFFIX,
-        SWAP_SUFFIX,
-    }
+    {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX, EXTRA_SUFFIX, DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX}
 )
 _COMMAND: Final = re.compile(r"[a-z][a-z0-9-]*\Z")
 
@@ -276,28 +268,28 @@ def _check_opening(
         problem = f"open returned {type(component).__qualname__}, which is not a {kind.component.__name__}"
         yield PluginFinding(Severity.ERROR, where, problem)
         return
-    problems = [*_ATTRIBUTES.get(kind, _no_attributes)(component), *_signature_problems(component, kind.component)]
+    problems = [*_attribute_problems(component), *_signature_problems(component, kind.component)]
     yield from (PluginFinding(Severity.ERROR, where, text) for text in problems)
 
 
-def _codec_attributes(codec: Codec) -> Iterator[str]:
-    if getattr(codec, "id", None) not in range(1, 8):
-        yield "id must be 1 to 7: the attributes have three bits, and 0 means no codec"
-    if not isinstance(getattr(codec, "levels", ""), range | None):
-        yield "levels must be a range or None"
+def _attribute_problems(component: object) -> Iterator[str]:
+    """Yield a sentence for each wrong attribute of a component."""
+    if isinstance(component, Codec):
+        if getattr(component, "id", None) not in range(1, 8):
+            yield "id must be 1 to 7: the attributes have three bits, and 0 means no codec"
+        if not isinstance(getattr(component, "levels", ""), range | None):
+            yield "levels must be a range or None"
+    elif isinstance(component, RecordFormat):
+        if getattr(component, "magic", None) not in range(128):
+            yield "magic must be 0 to 127"
+    elif isinstance(component, ExtraIndex):
+        if not isinstance(getattr(component, "fields", None), Fields):
+            yield "fields must be a Fields value: the record fields that a builder reads"
+    elif isinstance(component, IndexFormat):
+        yield from _index_problems(component)
 
 
-def _format_attributes(record_format: RecordFormat) -> Iterator[str]:
-    if getattr(record_format, "magic", None) not in range(128):
-        yield "magic must be 0 to 127"
-
-
-def _extra_attributes(extra: ExtraIndex) -> Iterator[str]:
-    if not isinstance(getattr(extra, "fields", None), Fields):
-        yield "fields must be a Fields value: the record fields that a builder reads"
-
-
-def _index_attributes(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries of every kind
+def _index_problems(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries of every kind
     role = getattr(index, "role", None)
     if not isinstance(role, IndexRole):
         yield "role must be an IndexRole"
@@ -308,19 +300,6 @@ def _index_attributes(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries
         yield f"suffix must be a dot and lower-case letters, and none of {', '.join(sorted(_TAKEN_SUFFIXES))}"
     if getattr(index, "entry_bytes", None) not in range(1, 1 << 16):
         yield "entry_bytes must be 1 to 65535"
-
-
-def _no_attributes(component: object) -> Iterator[str]:
-    del component
-    return iter(())
-
-
-_ATTRIBUTES: Final[dict[ComponentKind, Callable[[Any], Iterator[str]]]] = {  # Any: each takes its own kind
-    component_kinds.RECORD_FORMATS: _format_attributes,
-    component_kinds.CODECS: _codec_attributes,
-    component_kinds.INDEX_FORMATS: _index_attributes,
-    component_kinds.EXTRA_INDEXES: _extra_attributes,
-}
 
 
 def _signature_problems(component: object, part: type[object]) -> Iterator[str]:

@@ -82,13 +82,12 @@ class TierTarget:
 
 def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
     """Return the manifest entries of staged segments; raise ConfigError if one was staged for a directory."""
-    return [_entry_of(segment) for segment in staged]
-
-
-def _entry_of(segment: StagedSegment) -> StoredSegment:
-    if isinstance(segment.place, str):
-        raise ConfigError(f"{segment.log} was staged for a directory, and cannot be published to a tier")
-    return segment.place
+    entries = list[StoredSegment]()
+    for segment in staged:
+        if isinstance(segment.place, str):
+            raise ConfigError(f"{segment.log} was staged for a directory, and cannot be published to a tier")
+        entries.append(segment.place)
+    return entries
 
 
 def commit_result(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:

@@ -104,7 +104,11 @@ def explain(
     newer_by_offset = _find_offsets(log, offset, key)
     retention, _ = plan_pass(log, policies, tier, now_ms=now_ms)
     plans = plan_parts(log, policies, tier, now_ms=now_ms)
-    rounds = [_preview_round(plan, policies, limits, now_ms, sorted(newer_by_offset)) for plan in plans]
+    rounds = list[RoundEffect]()
+    for plan in plans:
+        if plan.error is not None:
+            raise plan.error
+        rounds.append(RoundEffect(plan, preview(plan, policies, limits, now_ms, sorted(newer_by_offset))))
     times_by_base = deletion_times(retention.summary, policies, log.config, now_ms)
     ranges = tuple(_range_fates(retention, rounds, times_by_base, now_ms))
     records = tuple(_record_fates(newer_by_offset, ranges, rounds, is_by_key=bool(plans)))
@@ -134,18 +138,6 @@ class RoundEffect:
         return next(
             (planned for planned in planned_segments if planned.start <= segment.base_offset < planned.end), None
         )
-
-
-def _preview_round(
-    plan: CompactionPlan,
-    policies: Mapping[str, CleanupPolicy],
-    limits: CleanerLimits,
-    now_ms: int,
-    watched: Sequence[int],
-) -> RoundEffect:
-    if plan.error is not None:
-        raise plan.error
-    return RoundEffect(plan, preview(plan, policies, limits, now_ms, watched))
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------------

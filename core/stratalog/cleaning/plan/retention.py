@@ -144,9 +144,9 @@ def _removal(
     """
     deletion = cut_of(total, summary.offsets.high_watermark)
     local_segments = [segment for segment in summary.segments if segment.is_local]
-    eviction = _merge_cuts(
-        cut_of(local, remote_end), _relief_cut(local_segments, config.local_hard_limit_bytes, remote_end)
-    )
+    eviction = cut_of(local, remote_end)
+    relief = _relief_cut(local_segments, config.local_hard_limit_bytes, remote_end)
+    eviction = Cut(max(eviction.end, relief.end), (*eviction.reasons, *relief.reasons))
     return Removal(
         deletion,
         eviction,
@@ -293,10 +293,6 @@ def _relief_cut(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: i
             break
         remaining_bytes, end = remaining_bytes - segment.size_bytes, segment.end_offset
     return Cut(end, (f"the local part is close to local.hard.limit.bytes={limit}",) if end else ())
-
-
-def _merge_cuts(first: Cut, second: Cut) -> Cut:
-    return Cut(max(first.end, second.end), (*first.reasons, *second.reasons))
 
 
 def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: RetentionResult) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from stratalog.cli.contents.values import Style, bytes_text, lines, pairs, put_bytes, to_json_object
 from stratalog.cli.output import printable
@@ -38,21 +38,8 @@ class Decoder(StrEnum):
     BASE64 = "base64"
 
 
-class DecodedContents(Protocol):
-    """Decoded contents of a record, to be shown as JSON or as text."""
-
-    @property
-    def error(self) -> str:
-        """Reason why the record cannot be decoded; "" if it is decoded."""
-
-    def item(self) -> dict[str, object]:
-        """Return the contents as a JSON object."""
-
-    def lines(self) -> Iterator[str]:
-        """Yield the contents as lines of text. The caller prints the first line after the record's offset and time."""
-
-
-RecordDecoder: TypeAlias = Callable[[Record], DecodedContents]
+RecordDecoder: TypeAlias = Callable[[Record], "_Plain | _Meaning"]
+"""Function that decodes a record. Callers print the first line of the result after the record's offset and time."""
 
 
 def decoder_of(
@@ -166,7 +153,7 @@ class _Meaning:
         yield from value_lines
 
 
-def _decode_record(read: Callable[[Record], _Meaning | None], record: Record) -> DecodedContents:
+def _decode_record(read: Callable[[Record], _Meaning | None], record: Record) -> _Plain | _Meaning:
     """Return the contents that ``read`` decodes, or the record's bytes if ``read`` returns None or raises an error."""
     try:
         return read(record) or _Plain(record)

@@ -63,7 +63,10 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
     """
     text = None if data is None else as_text(data, style)
     if data is not None and style is Style.JSON:
-        target[name] = _parse_json(data, name)
+        try:
+            target[name] = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRecordError(f"the {name} is not JSON: {error}") from error
     elif data is None or text is not None:
         target[name] = text
     elif style is Style.HEX:
@@ -95,13 +98,6 @@ def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRecordError(f"{name} is not Unicode text: {error}") from error
-
-
-def _parse_json(data: bytes, name: str) -> object:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRecordError(f"the {name} is not JSON: {error}") from error
 
 
 def bytes_text(data: bytes | None, style: Style = Style.AUTO, limit_characters: int | None = None) -> str:
@@ -180,16 +176,15 @@ def lines(value: Mapping[str, object], indent: str) -> Iterator[str]:
     The first line shows the object without its lists of objects. Then each element of these lists has a line that
     begins with ``indent`` and the name of the list.
     """
-    lists = {name: item for name, item in value.items() if _is_list_of_objects(item)}
+    lists = {
+        name: item
+        for name, item in value.items()
+        if isinstance(item, list) and item and all(isinstance(element, Mapping) for element in item)
+    }
     yield pairs({name: item for name, item in value.items() if name not in lists})
     for name, items in lists.items():
-        assert isinstance(items, list)
         for item in items:
             yield f"{indent}{name}: {pairs(item)}"
-
-
-def _is_list_of_objects(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
 def _word(name: str, value: object) -> str:

@@ -160,7 +160,10 @@ class _Span:
         for number in numbers:
             log = reader.log(topic, number)
             end = self._end_of(log)
-            first_offset = self._first_of(log, end)
+            if self._tail is None:
+                first_offset = start_offset(log, self._start, end, self._isolation)
+            else:
+                first_offset = self._start_of_tail(log, self._tail, end)
             self._next[number] = max(first_offset, end)
             if first_offset > log.offsets().log_end and skipped_partitions < len(numbers) - 1:
                 skipped_partitions += 1  # no error, because another partition may have the offset
@@ -189,11 +192,6 @@ class _Span:
             time_offset = log.offset_for_timestamp(self._end_ms, self._isolation)
             end = end if time_offset is None else time_offset
         return end if self._end is None else min(end, self._end)
-
-    def _first_of(self, log: LogReader, end: int) -> int:
-        if self._tail is not None:
-            return self._start_of_tail(log, self._tail, end)
-        return start_offset(log, self._start, end, self._isolation)
 
     def _start_of_tail(self, log: LogReader, count: int, end: int) -> int:
         """Return the offset at which the last ``count`` records before ``end`` begin.

@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from decimal import Decimal
 from importlib import import_module
@@ -113,14 +113,9 @@ def _print(connection: Any, query: str, output: Output, kind: str | None, file: 
         for row in rows:
             output.item(_item(zip(names, row, strict=True)))
     else:
-        _print_table(output, names, rows)
-
-
-def _print_table(output: Output, names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    shown_rows = [[_to_cell(value) for value in row] for row in islice(rows, _SHOWN_ROWS)]
-    output.table("", names, shown_rows)
-    if next(rows, None) is not None:
-        output.note(f"only the first {_SHOWN_ROWS:,} rows are shown: use --csv, --json or --output for all")
+        output.table("", names, [[_to_cell(value) for value in row] for row in islice(rows, _SHOWN_ROWS)])
+        if next(rows, None) is not None:
+            output.note(f"only the first {_SHOWN_ROWS:,} rows are shown: use --csv, --json or --output for all")
 
 
 def _add_values(connection: Any, option: str, topics: Mapping[str, object]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.cli.contents.decoders import Decoder
-from stratalog.cli.dump.sheet import Sheet, item, properties
+from stratalog.cli.dump.sheet import Sheet, properties
 from stratalog.cli.dump.source import Source, read_all
 from stratalog.cli.output import Output
 from stratalog.config.topic import TopicConfig
@@ -54,7 +54,7 @@ class Context:
     def item(self, label: str, kind: str, values: Mapping[str, object]) -> None:
         """Print one JSON object about the file ``label``; print nothing if the output is text."""
         if self.as_json:
-            item(self.output, label, kind, values)
+            self.output.item({"file": label, "kind": kind, **values})
 
     def properties(self, source: Source, kind: str, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
         """Print one JSON object, or one line of text for each value. Text shows ``moments`` as date and time."""

@@ -138,7 +138,8 @@ class Sheet:
     def row(self, values: Sequence[object]) -> None:
         """Add one row. A table shows values of columns named ``*timestamp_ms`` as date and time."""
         if self._output.as_json:
-            item(self._output, self._label, self._kind, dict(zip(self._columns, values, strict=True)))
+            fields = dict(zip(self._columns, values, strict=True))
+            self._output.item({"file": self._label, "kind": self._kind, **fields})
             return
         self._table.add([
             moment(value) if column.endswith("timestamp_ms") and isinstance(value, int) else value
@@ -157,11 +158,6 @@ class Sheet:
         self._table.flush()
         if error is None and not self._table.count and not self._output.as_json:
             self._output.line("(empty)")
-
-
-def item(output: Output, label: str, kind: str, values: Mapping[str, object]) -> None:
-    """Print one JSON object with the file ``label``, the ``kind`` of the object, and ``values``."""
-    output.item({"file": label, "kind": kind, **values})
 
 
 def properties(output: Output, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:

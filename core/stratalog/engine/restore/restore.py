@@ -21,7 +21,7 @@ from stratalog.engine.restore.restore_note import RestoreNote, parse_note, read_
 from stratalog.env import Env
 from stratalog.env.progress import Progress, counters
 from stratalog.env.threads import all_results, outcomes
-from stratalog.errors import AttachError, ConfigError
+from stratalog.errors import AttachError, ConfigError, StorageError
 from stratalog.log.change.truncate import batches_end
 from stratalog.log.folder.directory_state import read_topic_id
 from stratalog.log.folder.folder import write_next_epoch
@@ -49,7 +49,7 @@ from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.store.log_listing import TierLogName
-from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, plan_copy, write_epochs
+from stratalog.tier.takeover.download import RestorePlan, copy_segments, plan_copy, write_epochs
 from stratalog.tier.takeover.take_over import has_log, is_empty_folder, select_logs
 from stratalog.tier.tier import Tier
 
@@ -220,7 +220,10 @@ class _Restore:
         remote = self._tier.log(*name)
         view = remote.view() if version is None else remote.view_as_of(version)
         end = (self._request.to_offsets or {}).get(name.log, view.end_offset)
-        check_bound(name.log, view, end)
+        if not view.log_start <= end <= view.end_offset:
+            raise StorageError(
+                f"the tier has {name.log} from offset {view.log_start} to {view.end_offset}, not to {end}"
+            )
         if self._request.to_time is not None:
             log = StaticLog(tier_view(name.log, view, self._components), name.topic_id, self._components)
             offset = log.offset_for_timestamp(unix_ms(self._request.to_time), "log_end")

@@ -8,7 +8,7 @@ the beginning.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -113,7 +113,9 @@ class Attacher:
         )
         attached_logs = self._take_over(remotes)
         attached_logs += missing_partitions(attached_logs)
-        self._topics.put_all(self._entries_of(attached_logs))
+        # Logs whose topic settings are not in the tier come first; of the others, the latest commit comes last.
+        by_age = sorted(attached_logs, key=lambda log: (log.topic is not None, log.last_commit_ms))
+        self._topics.put_all({log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in by_age})
         directories = self._write_folders(attached_logs)
         opened_logs = list[tuple[LogDir, Log]]()
         try:
@@ -214,12 +216,6 @@ class Attacher:
     def _run_parallel(self, remotes: Sequence[TierLog], work: Callable[[TierLog], R]) -> list[R]:
         return all_results(outcomes(remotes, work, self._settings.copier_threads, "stratalog-attach"))
 
-    def _entries_of(self, attached_logs: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
-        return {
-            log.log.topic: TopicEntry(log.topic_id, _settings_of(log))
-            for log in sorted(attached_logs, key=_settings_age)
-        }
-
     def _write_folders(self, attached_logs: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
         """Create the folders of all logs, and then the checkpoint files. Return the directory of each log."""
         directories = dict[TopicPartition, LogDir]()
@@ -239,8 +235,3 @@ def _settings_of(log: AttachedLog) -> dict[str, object]:
         return {**log.topic.config, "remote.storage.enable": True}
     defaults = STATE_TOPIC_CONFIG if log.log.topic in INTERNAL_TOPICS else KEEP_EVERYTHING
     return {**defaults, "remote.storage.enable": True}
-
-
-def _settings_age(log: AttachedLog) -> tuple[bool, int]:
-    """Return a sort key: logs whose topic settings are not in the tier come first, the latest commit comes last."""
-    return log.topic is not None, log.last_commit_ms

@@ -177,7 +177,9 @@ def _sources(
     for segment in waiting:
         if not may_begin(segment.size_bytes):
             return
-        source = offload_source(log, view, _part_from(segment, start))
+        # Earlier leaders may have had other segment bounds: then the tier already has the start of a segment.
+        part = SegmentPart(segment, start) if segment.base_offset < start else segment
+        source = offload_source(log, view, part)
         yield replace(source, log=CountedBytes(source.log, on_bytes))
 
 
@@ -219,12 +221,6 @@ def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:
 def _tier_end(view: LogView, remote: RemoteLog) -> int:
     """Return the exclusive end offset of this log's records in the tier. Records of another leader do not count."""
     return (view.remote or remote.view()).end_offset
-
-
-def _part_from(segment: Segment, offset: int) -> Segment | SegmentPart:
-    """Return the part of a segment from ``offset`` on, or the whole segment if it begins at or above ``offset``."""
-    # Earlier leaders may have had other segment bounds: then the tier already has the start of a segment.
-    return SegmentPart(segment, offset) if segment.base_offset < offset else segment
 
 
 def _offload(

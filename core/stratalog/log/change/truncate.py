@@ -65,7 +65,9 @@ def truncate_to(state: LogState, offset: int) -> bool:
                     _restart_at(state, end, start, prior_state)
                 else:
                     _cut_back(state, offset)
-                    _keep_end(state)
+                    # Inside a batch or a gap, begin a segment: the name of the new file stores the log end.
+                    if batches_end(state.writes.segments[-1], state.settings.components) < state.log_end:
+                        roll(state)
         _store_bounds(state)
     return True
 
@@ -173,15 +175,6 @@ def _cut_back(state: LogState, offset: int) -> None:
     state.writes.replace_producers(_producers_at(state, offset))
     state.writes.forget_epochs(state.writes.epochs.truncate_from_end(offset))
     state.publish()
-
-
-def _keep_end(state: LogState) -> None:
-    """Begin a segment at the log end if the log was truncated inside a batch or a gap.
-
-    The name of the new file stores the log end.
-    """
-    if batches_end(state.writes.segments[-1], state.settings.components) < state.log_end:
-        roll(state)
 
 
 def batches_end(segment: Segment, components: Components) -> int:

@@ -24,7 +24,6 @@ from stratalog.producers.snapshot import decode_snapshot
 from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.control_batches import read_control
-from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import chunks_from
 from stratalog.spi.segment_store import LogFiles
@@ -89,15 +88,11 @@ def replay_range(
         if segment.end_offset <= start or segment.base_offset >= end:
             continue
         for chunk in chunks_from(segment, start, components, check_crc=False):
-            _replay_chunk(state, chunk, start, end, components)
+            for table in chunk.tables:
+                first, last = bisect_left(table.last_offset, start), bisect_left(table.last_offset, end)
+                if first < last:
+                    replay_table(state, chunk.data, table.take(first, last), components)
     state.end_offset = max(state.end_offset, end)
-
-
-def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, components: Components) -> None:
-    for table in chunk.tables:
-        first, last = bisect_left(table.last_offset, start), bisect_left(table.last_offset, end)
-        if first < last:
-            replay_table(state, chunk.data, table.take(first, last), components)
 
 
 def replay_table(

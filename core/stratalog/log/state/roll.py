@@ -37,7 +37,10 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     base = max(state.log_end, first_offset)
     if base == active.base_offset and not active.size_bytes:
         if state.writes.appender.has_full_index:
-            _rebuild_indexes(state, active)
+            # Rebuild the indexes with the current settings, because an index has no room for an entry. Kafka deletes such
+            # a segment and creates it again.
+            active.seal()
+            state.writes.replace_appender(new_appender(active, state.settings.components, state.settings.config))
         return base
     with state.health.guard("a roll"):
         try:
@@ -56,13 +59,6 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     state.publish()
     state.notify(SegmentRolled(log=state.name, base_offset=base))
     return base
-
-
-def _rebuild_indexes(state: LogState, active: Segment) -> None:
-    """Rebuild the indexes of an empty segment with the current settings, because an index has no room for an entry."""
-    # Kafka deletes such a segment and creates it again.
-    active.seal()
-    state.writes.replace_appender(new_appender(active, state.settings.components, state.settings.config))
 
 
 def _begin_segment(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:

@@ -282,14 +282,13 @@ def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
         topic_id: roots for topic_id, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)
     }
     candidates = live_topics or topics
-    written_ms = {topic_id: max(map(_written_ms, roots)) for topic_id, roots in candidates.items()}
+    written_ms = {
+        topic_id: max(root.entries[-1].info.modified_ms if root.entries else -1 for root in roots)
+        for topic_id, roots in candidates.items()
+    }
     if min(written_ms.values()) < 0:  # if one has no segment, the times of the commits decide
         written_ms = {topic_id: max(root.created_ms for root in roots) for topic_id, roots in candidates.items()}
     return max(written_ms, key=written_ms.__getitem__)
-
-
-def _written_ms(root: Root) -> int:
-    return root.entries[-1].info.modified_ms if root.entries else -1
 
 
 def object_keys(entries: Iterable[StoredSegment]) -> set[str]:

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.errors import CorruptObjectError, StorageError
+from stratalog.errors import CorruptObjectError
 from stratalog.log.folder.folder import store_epochs
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import NO_EPOCH
@@ -199,9 +199,3 @@ def _copy_log(
     files.set_modified(name + UNFINISHED, segment.info.modified_ms)
     files.rename(name + UNFINISHED, name)
     files.sync()
-
-
-def check_bound(log: TopicPartition, view: RemoteView, log_end: int) -> None:
-    """Raise StorageError if ``log_end`` is below the log start or above the end offset in the tier."""
-    if not view.log_start <= log_end <= view.end_offset:
-        raise StorageError(f"the tier has {log} from offset {view.log_start} to {view.end_offset}, not to {log_end}")
