@@ -85,7 +85,9 @@ def serve(
     threading.stack_size(_STACK_BYTES)
     with stop_event() as stop, contextlib.ExitStack() as stack:
         if read_only or "://" in directories[0]:
-            location = _only_location(directories)
+            if len(directories) > 1:
+                raise ConfigError("a read-only gateway reads one directory or one tier: start a gateway for each")
+            (location,) = directories
             reader = stack.enter_context(open_reader(location, tier=tier, tier_options=tier_options, config=config))
             state = stack.enter_context(tempfile.TemporaryDirectory()) if state is None else state
             engine = stack.enter_context(open_engine(state, tier="", config={}))
@@ -108,13 +110,6 @@ def serve(
             click.echo("stopping", err=True)
         finally:
             gateway.stop()
-
-
-def _only_location(locations: tuple[str, ...]) -> str:
-    """Return the only location that a read-only gateway reads; raise ConfigError if there are several."""
-    if len(locations) > 1:
-        raise ConfigError("a read-only gateway reads one directory or one tier: start a gateway for each")
-    return locations[0]
 
 
 def _check_directory(directory: str) -> None:

@@ -31,11 +31,6 @@ _MOST_RANGES: Final = 8
 _SPARK_PROPERTIES: Final = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
 
 
-def is_request(options: Mapping[str, str]) -> bool:
-    """Return True if the options are a request of the catalog in the JVM, not options of a read or a write."""
-    return ASK in options
-
-
 def response(options: Mapping[str, str]) -> StructType:
     """Return the response to a request of the catalog, encoded as a schema.
 

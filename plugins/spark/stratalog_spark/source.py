@@ -49,7 +49,7 @@ class StratalogSource(DataSource):
         that is being created, and for a request of the catalog, the result is a StructType, because the metadata of its
         columns contains data.
         """
-        if catalog.is_request(self.options):
+        if catalog.ASK in self.options:  # a request of the catalog in the JVM
             return catalog.response(self.options)
         if is_table(self.options):
             return table_schema(self.options)

@@ -26,10 +26,6 @@ class ChunkedSection(Section):
     level: int = key("level", 3, at_least=1, at_most=22, doc="Level for zstd.")
 
 
-def _not_itself(name: str) -> str:
-    return "must be another layout" if name == "encrypted" else ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptedSection(Section):
     """Settings of ``[plugins.encrypted]``."""
@@ -42,7 +38,12 @@ class EncryptedSection(Section):
         doc="Path of the file with the key-encryption keys. No other user may have access to the file (chmod 600). If "
         "root owns the file, its group may read it.",
     )
-    over: str = key("over", "single", check=_not_itself, doc="Name of the layout whose objects are encrypted.")
+    over: str = key(
+        "over",
+        "single",
+        check=lambda name: "must be another layout" if name == "encrypted" else "",
+        doc="Name of the layout whose objects are encrypted.",
+    )
     chunk_bytes: int = key(
         "chunk.bytes", 64 << 10, at_least=1 << 10, at_most=MAX_CHUNK_BYTES, doc="Bytes that are encrypted together."
     )

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.security.endpoints import Endpoint
-from stratalog_gateway.security.resources import DENIED, SUPPORTED, Operation, ResourceType, operation_bits
+from stratalog_gateway.security.resources import DENIED, SUPPORTED, Operation, ResourceType
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 
@@ -55,4 +55,4 @@ class Client:
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """Return the operations that the client may perform on a resource, as the bit field of the protocol."""
-        return operation_bits(tuple(operation for operation in SUPPORTED[kind] if self.allows(operation, kind, name)))
+        return sum(1 << operation for operation in SUPPORTED[kind] if self.allows(operation, kind, name))

@@ -81,8 +81,3 @@ DENIED: Final[Mapping[ResourceType, Code]] = {
     ResourceType.TRANSACTIONAL_ID: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 """Error code of a refused operation, by the type of its resource."""
-
-
-def operation_bits(operations: tuple[Operation, ...]) -> int:
-    """Return operations as the bit field of the protocol: bit N is the operation with the number N."""
-    return sum(1 << operation for operation in operations)

@@ -5,7 +5,6 @@ Source: apache/kafka BrokerJwtValidator, OAuthBearerValidatorCallbackHandler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -74,14 +73,11 @@ class TokenCheck:
         if self._issuer is not None:
             return self._issuer.get_signing_key_from_jwt(token).key
         key_id = jwt.get_unverified_header(token).get("kid")
-        matching = [key for key in self._file_keys() if key_id is None or key.key_id == key_id]
+        assert self._file is not None
+        matching = [key for key in self._file.value().keys if key_id is None or key.key_id == key_id]
         if len(matching) != 1:
             raise AuthenticationError("no key of the issuer has the token's kid")
         return matching[0].key
-
-    def _file_keys(self) -> Iterator[jwt.PyJWK]:
-        assert self._file is not None
-        yield from self._file.value().keys
 
 
 def _keys(path: Path) -> jwt.PyJWKSet:

@@ -20,18 +20,14 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_QUIET: Final = {  # settings that reduce Spark's own output to warnings and errors
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+}
 
 
 class SparkStartError(StorageError):
     """Spark cannot be started on the master of a job. Check --master and the messages of Java."""
-
-
-def _quiet_settings() -> dict[str, str]:
-    """Return the settings that reduce Spark's own output to warnings and errors."""
-    return {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ class Job:
 
         self.output.note(f"starting Spark on {self.master}")
         try:
-            session = open_session(self.master, {**_quiet_settings(), **self.settings})
+            session = open_session(self.master, {**_QUIET, **self.settings})
         except PySparkException as error:
             raise SparkStartError(f"Spark cannot be started on {self.master}: {error}") from error
         try:

@@ -22,7 +22,7 @@ def stats_chart(all_stats: Sequence[PartitionStats], title: str) -> str:
     height = _TOP + _ROW * max(len(shown_stats), 1) + _BOTTOM
     parts = [text(20, 32, title, "head"), text(20, 52, _summary(all_stats, len(shown_stats)), "soft"), *_heads()]
     first, last = _span(shown_stats)
-    max_count = _max_count(shown_stats, first, last)
+    max_count = max((max(_cells(partition.times, first, last)) for partition in shown_stats), default=0.0)
     for number, partition in enumerate(shown_stats):
         parts += _row(partition, _TOP + number * _ROW, first, last, max_count, shown_stats)
     parts += _axis(first, last, _TOP + _ROW * max(len(shown_stats), 1))
@@ -82,10 +82,6 @@ def _cells(times: TimeSketch, first: int, last: int) -> list[float]:
         for cell in range(low, high + 1):
             cells[cell] += count * max(min(end, cell + 1) - max(start, cell), 0.0) / (end - start)
     return cells
-
-
-def _max_count(shown_stats: Sequence[PartitionStats], first: int, last: int) -> float:
-    return max((max(_cells(partition.times, first, last)) for partition in shown_stats), default=0.0)
 
 
 def _row(

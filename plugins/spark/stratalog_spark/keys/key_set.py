@@ -47,7 +47,7 @@ class KeySet:
             set_keys = chain([first], islice(remaining_keys, max_keys - 1))
             parts = []
             while block := list(islice(set_keys, _BLOCK_KEYS)):
-                parts.append(_hash_rows(block, secret))
+                parts.append(_rows(hash_keys(pa.array(block, pa.binary()), secret)))
             hashes: Any = np.concatenate(parts)
             parts.clear()
             hashes.sort()
@@ -69,10 +69,6 @@ class KeySet:
         indexes: Any = np.searchsorted(self.hashes, key_hashes)
         indexes[indexes == len(self.hashes)] = 0
         return self.hashes[indexes] == key_hashes
-
-
-def _hash_rows(keys: list[bytes], secret: bytes) -> Any:
-    return _rows(hash_keys(pa.array(keys, pa.binary()), secret))
 
 
 def _rows(hashes: Any) -> Any:

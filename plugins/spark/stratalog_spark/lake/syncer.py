@@ -267,7 +267,8 @@ class Syncer:
             return
         small = [file for file in table.live_files(periods) if 2 * file.size_bytes < limits.file_bytes]
         tasks, old_files = list[Rewrite](), list[LiveFile]()
-        for period, files in groupby(sorted(small, key=_sort_key), key=lambda file: file.period):
+        small.sort(key=lambda file: (-1 if file.period is None else file.period, file.name))
+        for period, files in groupby(small, key=lambda file: file.period):
             period_files = list(files)
             if len(period_files) < max(limits.small_files, 2):
                 continue
@@ -313,10 +314,6 @@ def _buckets(parts: Sequence[Sorted], live: Iterable[LiveFile]) -> list[Bucket]:
         Bucket(number, bucket_parts, files_by_bucket.get(number, []))
         for number, bucket_parts in sorted(parts_by_bucket.items())
     ]
-
-
-def _sort_key(file: LiveFile) -> tuple[int, str]:
-    return (-1 if file.period is None else file.period, file.name)
 
 
 def topic_id_text(topic_id: object) -> str:
