@@ -489,6 +489,7 @@ def test_settings_of_brokers_and_groups_can_only_be_reset(orders: Served, kind: 
         ]
         assert codes == [[0], [0], [42], [42]]
         assert altered(wire, ("9", (reset,)), only_check=False, kind=4) == [42]
+        assert altered(wire, ("x", (reset,)), only_check=False, kind=64) == [42]  # an unknown type of resources
 
 
 def test_a_topic_that_is_in_a_change_of_settings_twice_is_not_changed(orders: Served) -> None:

@@ -197,7 +197,8 @@ def _alter(request: Request, resource: Any, *, resets_others: bool) -> None:
             _check_broker(request.node.settings.node_id, resource.resource_name)
         # kafka-reassign-partitions.sh --verify resets throttles of brokers; a reset changes nothing, since only topics
         # have settings of their own
-        if all(getattr(change, "config_operation", _SET) == _DELETE for change in resource.configs):
+        is_reset = all(getattr(change, "config_operation", _SET) == _DELETE for change in resource.configs)
+        if is_reset and resource.resource_type in _LISTED:
             return
         raise RefusedError(Code.INVALID_REQUEST, "only the settings of topics can change")
     if not resource.resource_name:
