@@ -1,6 +1,6 @@
 """Entry point of the script ``stratalog``.
 
-It is outside of the package ``stratalog``, so that it can handle Ctrl-C while that package is being imported.
+It is outside of the package ``stratalog``, because it handles Ctrl-C while that package is being imported.
 """
 
 from __future__ import annotations

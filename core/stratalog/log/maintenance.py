@@ -91,8 +91,8 @@ class LogMaintenance:
         been removed.
 
         Raises:
-            StorageError: the new segment cannot be created, and the settings are unchanged. Or the last sync failed after
-                the settings were changed.
+            StorageError: the new segment cannot be created, and the settings are unchanged. Or the last sync failed
+                after the settings were changed.
         """
         state = self._state
         with state.lock:

@@ -44,9 +44,9 @@ def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
 class Appender:
     """Writer of one active segment. It is used only under the log's lock.
 
-    The index files of an empty segment are created at once, so that a full disk fails early; the transaction index gets
-    its file with its first entry. The first append opens the index files of an existing segment, because an engine may
-    open 10,000 logs and write to few of them.
+    The index files of an empty segment are created at once: on a full disk, this fails early. The transaction index
+    gets its file with its first entry. The first append opens the index files of an existing segment, because an engine
+    may open 10,000 logs and write to few of them.
 
     Args:
         segment: the active segment. The log closes it, not the appender.

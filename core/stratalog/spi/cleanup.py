@@ -271,7 +271,7 @@ class CleanupPolicy(ABC):
 
         The core deletes only segments that the tier has. ``log`` contains all local segments, and no segment that only
         the tier has. The core calls this method only if closed segments of the topic are offloaded. If an action ends
-        at the log end, the core can close the active segment, so that it is offloaded and then deleted.
+        at the log end, the core can close the active segment, which is then offloaded and deleted.
         """
         del log, config, now_ms
         return ()

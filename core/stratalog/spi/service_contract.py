@@ -42,8 +42,8 @@ class Service(ABC):
 class Command:
     """A command that a plugin adds to the command line.
 
-    ``load()`` imports and returns a click command. The command line calls it only if the command is used, so that heavy
-    modules are not imported before. ``help`` is the command's line in the list of commands.
+    ``load()`` imports and returns a click command. The command line calls it only if the command is used: other
+    commands then import no heavy modules. ``help`` is the command's line in the list of commands.
     """
 
     name: str

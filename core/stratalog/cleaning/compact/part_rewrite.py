@@ -71,8 +71,8 @@ class PartRewrite(Generic[S]):
         throttle: called with the number of bytes of each read and write; may wait, to limit the bytes per second.
         check: called regularly; an error that ``check`` raises ends the compaction round.
         on_bytes: called with the number of bytes of each read.
-        is_copied: True to write each new segment while its group is read for the first time, even if nothing may be
-            dropped. For a group of one segment in a tier, a second read costs more than the temporary file.
+        is_copied: True to write each new segment while its group is read for the first time, even if possibly no record
+            is dropped. For a group of one segment in a tier, a second read costs more than the temporary file.
         stats: statistics of the compaction round.
         digests: digest files of segments, made with ``job.secret``, by which the round skips unchanged segments; None
             to read all segments. Only local segments have digest files.

@@ -24,7 +24,7 @@ from stratalog.model.messages.transactions_topic import TransactionPartitions, T
 from stratalog.model.names import TopicPartition
 
 EPOCH_RAISING: Final = 2  # first version of transactions that increases the epoch at each end
-_LAST_OF_CLIENTS: Final = LAST_EPOCH - 1  # no client gets the last epoch, so that every client can be fenced
+_LAST_OF_CLIENTS: Final = LAST_EPOCH - 1  # clients never get the last epoch: with it, each client can be fenced
 PREPARED: Final = {
     TransactionStatus.PREPARE_COMMIT: TransactionStatus.COMPLETE_COMMIT,
     TransactionStatus.PREPARE_ABORT: TransactionStatus.COMPLETE_ABORT,

@@ -96,7 +96,7 @@ class LogDir:
         )
 
     def _find_linked_logs(self, stored: DirectoryState) -> frozenset[TopicPartition]:
-        """Return the logs of the checkpoints whose folders are symbolic links, which exist, but are not listed."""
+        """Return the logs in the checkpoints whose folders are symbolic links. A listing omits such folders."""
         linked: set[TopicPartition] = set()
         checkpointed = {*stored.recovery_points, *stored.log_starts, *stored.high_watermarks, *stored.dirty_starts}
         for log in checkpointed - self.folders.keys():

@@ -220,7 +220,10 @@ class TierDuties:
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:
-        """Return True if a log has a tier and can be connected to it. Raise errors of the store; others mean False."""
+        """Return True if a log can use its tier; False without a tier, or after an error of the log.
+
+        Raises the errors of the whole store (``is_of_store``).
+        """
         try:
             return self._opener.connect_remote(log) is not None
         except StorageError as error:

@@ -214,7 +214,7 @@ class TopicChanges:
         return bool(rewriters({name: self._host.policy(name) for name in new_policies}))
 
     def _forget_compacted(self, names: Collection[TopicPartition], logs: Iterable[Log]) -> None:
-        """Forget the compacted offsets of the logs on local disk, durably, so that a new policy compacts all segments."""
+        """Forget the compacted offsets of the logs on local disk, durably: a new policy must compact all segments."""
         for log in logs:  # otherwise a checkpoint that is written now would contain the offsets again
             log.maintenance.recompact()
         self._open_logs.forget_dirty_starts(names)

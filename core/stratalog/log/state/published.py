@@ -103,7 +103,7 @@ def limit_bounds(
     recovery_point: int,
     high_watermark: int,
 ) -> LogOffsets:
-    """Return the offsets of a log, limited so that log start <= last stable offset <= high watermark <= log end.
+    """Return the offsets of a log, limited by: log start <= last stable offset <= high watermark <= log end.
 
     If the tier has segments, the log starts at the tier's log start or later. If the tier has no segments, the log
     starts at the first local segment, but not below the tier's log start: a log start offset never falls.

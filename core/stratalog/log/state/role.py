@@ -74,7 +74,7 @@ class Role:
         self.given_watermark = offset
 
     def high_watermark(self, log_end: int, recovery_point: int) -> int:
-        """Return the high watermark before it is limited to the log's bounds."""
+        """Return the high watermark by the rule of the role. A view limits it to the log's bounds."""
         if not self.is_leader:
             return self.given_watermark
         if self.watermark is _WRITTEN:

@@ -101,8 +101,8 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
         limit_bytes: largest allowed size of ``data``.
 
     Raises:
-        CorruptManifestError: ``data`` is too large, damaged, no root, or of another log or version; the error names the
-            key.
+        CorruptManifestError: ``data`` is too large, damaged, not a root, or belongs to another log or version. The
+            error names the key.
         UnknownComponentError: the root has a format version that this release does not support.
     """
     key = manifest_key(log_prefix(log, topic_id), version)
