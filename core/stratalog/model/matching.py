@@ -15,7 +15,7 @@ def python_rows_of_key(records: RecordColumns, key: bytes) -> bytes:
     """Return the result of ``rows_of_key``, in pure Python."""
     keys = records.keys()
     if len(keys) != records.count:
-        raise ValueError(f"there are {len(keys)} keys for {records.count} records")
+        raise ValueError(f"there are {len(keys)} keys of {records.count} records")
     return b"".join([_SAME if record_key == key else _OTHER for record_key in keys])
 
 
