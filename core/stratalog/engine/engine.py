@@ -106,6 +106,12 @@ class Engine(EngineClients):
         return self._logs.offline_directories()
 
     @property
+    def cluster_id(self) -> str | None:
+        """The cluster id that a broker stored in ``meta.properties`` of a log directory; None if there is none."""
+        identities = (directory.identity for directory in self._logs.open_logs.dirs)
+        return next((identity["cluster.id"] for identity in identities if "cluster.id" in identity), None)
+
+    @property
     def topic_changes(self) -> int:
         """Number of changes of topics since the engine was opened.
 

@@ -18,6 +18,7 @@ from stratalog_gateway.settings import GatewaySection
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
+_CLUSTER_ID: Final = "stratalog"
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -68,6 +69,7 @@ class Node:
         source: topics and logs that clients see; None means the engine.
 
     Attributes:
+        cluster_id: the cluster id that clients see.
         quotas: quotas of bytes and of new connections.
         quota_file: the file of quotas; None if ``quotas.file`` is not set.
         acls: the file of ACLs; None if ``acls.file`` is not set.
@@ -81,6 +83,7 @@ class Node:
     def __init__(self, engine: Engine, settings: GatewaySection, clock: Clock, source: LogSource | None = None) -> None:
         self.engine, self.settings, self.clock = engine, settings, clock
         self.source: LogSource = engine if source is None else source
+        self.cluster_id = settings.cluster_id or engine.cluster_id or _CLUSTER_ID
         self.quotas = Quotas(settings.quotas_file, clock)
         self.quota_file = self.quotas.file
         self.acls = AclFile(settings.acls_file, clock) if settings.acls_file else None

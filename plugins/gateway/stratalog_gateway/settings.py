@@ -29,7 +29,12 @@ class GatewaySection(SecuritySection):
         doc="Allow a listener without authentication at an address that is not a loopback address.",
     )
     node_id: int = key("node.id", 1, at_least=0, at_most=(1 << 31) - 1, doc="Number of the only broker of the cluster.")
-    cluster_id: str = key("cluster.id", "stratalog", doc="Cluster id that the gateway returns to clients.")
+    cluster_id: str = key(
+        "cluster.id",
+        "",
+        doc="Cluster id that the gateway returns to clients; empty means the id that a broker stored in the log "
+        "directory, or `stratalog` if there is none.",
+    )
     auto_create: bool = key(
         "auto.create.topics.enable", True, doc="Create a topic if a client asks for the metadata of an unknown one."
     )

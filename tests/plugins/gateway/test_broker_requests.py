@@ -683,3 +683,25 @@ def test_remote_storage_of_a_topic_can_be_reset_on_a_gateway_without_a_tier(tmp_
         for only_check in (True, False):
             response = wire.ask("AlterConfigs", 2, resources=(resource,), validate_only=only_check)
             assert response.responses[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "setting", "cluster_id"),
+    [
+        ("", "", "stratalog"),
+        ("cluster.id=of-a-broker\n", "", "of-a-broker"),
+        ("cluster.id=of-a-broker\n", "own", "own"),
+    ],
+)
+def test_clients_see_the_cluster_id_of_the_broker_that_wrote_the_directory(
+    tmp_path: Path, stored: str, setting: str, cluster_id: str
+) -> None:
+    (tmp_path / "meta.properties").write_text(f"version=1\n{stored}node.id=1\n")
+    with served(tmp_path, cluster_id=setting) as gateway, gateway.wire() as wire:
+        response = wire.ask("DescribeCluster", 0, include_cluster_authorized_operations=False)
+        assert response.cluster_id == cluster_id
+        response = wire.ask(
+            "Metadata", 9, topics=(), allow_auto_topic_creation=False, include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )  # fmt: skip
+        assert response.cluster_id == cluster_id

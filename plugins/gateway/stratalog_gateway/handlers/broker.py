@@ -183,7 +183,7 @@ def describe_cluster(request: Request) -> Any:
     )
     return make(
         endpoint_type=_BROKERS,
-        cluster_id=node.settings.cluster_id,
+        cluster_id=node.cluster_id,
         controller_id=node.settings.node_id,
         brokers=(broker,),
         cluster_authorized_operations=cluster_operations(request),

@@ -42,7 +42,7 @@ def metadata(request: Request) -> Any:
     broker = make.part("MetadataResponseBroker", node_id=settings.node_id, host=host, port=port, rack=None)
     return make(
         brokers=(broker,),
-        cluster_id=settings.cluster_id,
+        cluster_id=node.cluster_id,
         controller_id=settings.node_id,
         topics=tuple(topics),
         cluster_authorized_operations=cluster_operations(request),
