@@ -331,7 +331,7 @@ def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segme
     ],
 )
 def test_text_that_is_no_predicate_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="no predicate"):
+    with pytest.raises(ConfigError, match="not a predicate"):
         parse_predicate("pushedFilter", text)
 
 
