@@ -111,18 +111,18 @@ def _plugins_found_once() -> Iterator[None]:
     If only folders were added at its beginning, only these folders are read again.
     """
     search, path = importlib.metadata.entry_points, tuple(sys.path)
-    search_once: Callable[..., Any] = functools.cache(search)
+    installed: Any = search()
 
     def found(**criteria: Any) -> Any:
         added = sys.path[: max(0, len(sys.path) - len(path))]
-        if (*added, *path) != tuple(sys.path):
+        if tuple(sys.path) == path:
+            return installed.select(**criteria) if criteria else installed
+        if not criteria or (*added, *path) != tuple(sys.path):  # without criteria, Python 3.11 returns a mapping
             return search(**criteria)
-        if not added:
-            return search_once(**criteria)
         distributions = [*importlib.metadata.distributions(path=added)]
         hidden = {distribution.name for distribution in distributions}
         points = [point for one in distributions for point in one.entry_points if point.matches(**criteria)]
-        points += (point for point in search_once(**criteria) if point.dist.name not in hidden)
+        points += (point for point in installed.select(**criteria) if point.dist.name not in hidden)
         return importlib.metadata.EntryPoints(points)
 
     with pytest.MonkeyPatch.context() as patch:
