@@ -609,7 +609,8 @@ def test_damage_in_the_second_download_of_a_segment_is_not_committed(
 
     monkeypatch.setattr(RemoteSegment, "read", damaged)
     (result,) = engine.run_cleaner()
-    assert (result.stopped[:7], committed(log)) == ("damaged", [(0, 3), (3, 6), (6, 8)])
+    assert "damaged" in result.stopped
+    assert committed(log) == [(0, 3), (3, 6), (6, 8)]
     (result,) = engine.run_cleaner()
     assert (result.error, result.stopped, committed(log)) == (None, "", [(0, 8)])
     assert letters(log) == "2c 3x 4y 5z 6a 7b"
