@@ -20,6 +20,7 @@ from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
+    NEXT_EPOCH_FILE,
     OFFSET_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -112,8 +113,10 @@ def _segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
 def write_epochs(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
     """Write the leader epoch checkpoint of a copy: all leader epochs of the tier, or only ``only_epoch``.
 
-    Epochs from ``log_end`` on are written, too; the caller truncates them.
+    Epochs from ``log_end`` on are written, too; the caller truncates them. The next epoch that an earlier, interrupted
+    restore has stored is removed: otherwise, opening the copy would begin this epoch.
     """
+    files.remove(NEXT_EPOCH_FILE)
     replacement = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
     store_epochs(files, LEADER_EPOCHS_FILE, replacement or plan.view.leader_epochs)
 
