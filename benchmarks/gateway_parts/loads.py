@@ -64,7 +64,7 @@ class ProduceSide(_ServerSide):
         """Produce one batch on each connection, and read it back."""
         for topic, connection, exchange in zip(self._topics, self._connections, self._exchanges, strict=True):
             connection.replay(exchange, 1)
-            connection.exchange(fetch_exchange(topic, 0, 2 * MIB, len(self._batch.data)))
+            connection.exchange(fetch_exchange(topic, 0, len(self._batch.data), len(self._batch.data)))
 
     def sample(self, calls: int) -> Sample:
         """Send ``calls`` requests, spread over the connections. Then delete what they wrote."""
@@ -87,8 +87,9 @@ class ProduceSide(_ServerSide):
     def _create_topics(self) -> None:
         self._topics = [f"produce-{uuid.uuid4().hex[:8]}" for _ in self._connections]
         self._exchanges = [produce_exchange(topic, self._batch.data) for topic in self._topics]
-        for topic, connection in zip(self._topics, self._connections, strict=True):
+        for topic, connection, exchange in zip(self._topics, self._connections, self._exchanges, strict=True):
             connection.create(topic, 1)
+            connection.replay(exchange, 1)  # the first request opens the files of the log
 
 
 class FetchSide(_ServerSide):
