@@ -19,7 +19,8 @@ _MAX_PIECES: Final = 512  # maximum number of pieces in one sendmsg; the system'
 _MAX_TOGETHER: Final = 16  # maximum number of responses in one send
 _LONG_REQUEST_S: Final = 0.002  # a longer request has probably waited for a disk or for another thread
 _NO_RESPONSE: Final = Response(())
-_SLOW_REQUESTS: Final = 1000  # number of requests after a long request for which `is_quick` is False
+_LEAST_OWN: Final = 16  # number of requests after a slow request for which `is_quick` is False; doubled up to _MOST_OWN
+_MOST_OWN: Final = 1024
 
 # A TLS connection may have to read before it can send, or send before it can read.
 _WOULD_BLOCK: Final = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
@@ -49,13 +50,15 @@ class Connection:
         self._frames = Frames(requests.limit_bytes)
         self._unsent: list[Piece] = []
         self._answer_count = self._quick_from_count = 0  # counts of requests
+        self._own_count = _LEAST_OWN  # number of requests after the next slow one for which `is_quick` is False
 
     @property
     def is_quick(self) -> bool:
         """True if the poller may answer the next request, because recent requests were short.
 
-        False for 1,000 requests after a slow request: a request that took over 2 ms although its response was
-        ``is_short``.
+        False for some requests after a slow request: a request that took over 2 ms although its response was
+        ``is_short``. These are 16 requests after the first slow one, because the system may only have interrupted the
+        thread. Each further slow request doubles the number, up to 1,024. After 1,024 quick requests, it is 16 again.
         """
         return self._answer_count >= self._quick_from_count
 
@@ -154,7 +157,10 @@ class Connection:
             if not response.is_short:
                 break
             if time.perf_counter() - started_s > _LONG_REQUEST_S:
-                self._quick_from_count = self._answer_count + _SLOW_REQUESTS
+                if self._answer_count - self._quick_from_count > _MOST_OWN:
+                    self._own_count = _LEAST_OWN
+                self._quick_from_count = self._answer_count + self._own_count
+                self._own_count = min(2 * self._own_count, _MOST_OWN)
                 response = response._replace(is_short=False)
                 break
             if self._frames.next_api() != PRODUCE:

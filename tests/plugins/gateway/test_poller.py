@@ -141,24 +141,40 @@ def test_a_request_that_is_not_short_ends_the_polling(connect: Connect) -> None:
     assert client.connection.has_request()
 
 
-def test_after_a_slow_request_a_connection_is_quick_again_only_after_many_others(
+def test_each_slow_request_doubles_the_number_of_requests_until_a_connection_is_quick_again(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = connect()
+
+    def requests_until_quick() -> int:
+        for number in range(1, 10_000):
+            answered()
+            if client.connection.is_quick:
+                return number
+        raise AssertionError("the connection stays slow")
+
+    def answered(*, slow: bool = False) -> None:
+        client.socket.sendall(framed(b"text"))
+        assert client.connection.receive()
+        assert client.connection.has_request()
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, "_LONG_REQUEST_S", 0 if slow else IDLE_S)
+            assert client.connection.answer().is_short is not slow
+        assert client.receive(4) == b"text"
+
     assert client.ask(b"quick") == b"quick"
     monkeypatch.setattr(connection, "_LONG_REQUEST_S", 0)
     assert client.ask(b"slow") == b"slow"
     assert client.ended.result(IDLE_S).is_short is False
-    monkeypatch.setattr(connection, "_LONG_REQUEST_S", IDLE_S)
-    quick_states = list[bool]()
-    for _ in range(1000):
-        client.socket.sendall(framed(b"text"))
-        assert client.connection.receive()
-        assert client.connection.has_request()
-        assert client.connection.answer().is_short
-        assert client.receive(4) == b"text"
-        quick_states.append(client.connection.is_quick)
-    assert quick_states == [False] * 999 + [True]
+    counts = [requests_until_quick()]
+    for _ in range(7):
+        answered(slow=True)
+        counts.append(requests_until_quick())
+    assert counts == [16, 32, 64, 128, 256, 512, 1024, 1024]
+    for _ in range(1024):
+        answered()
+    answered(slow=True)
+    assert requests_until_quick() == 16
 
 
 def test_a_client_that_does_not_read_delays_only_itself(connect: Connect) -> None:
