@@ -24,7 +24,6 @@ from stratalog import open_reader
 from stratalog.config.settings_sources import read_settings
 from stratalog.env import Env
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot
@@ -35,6 +34,7 @@ from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
+from stratalog.tier.store.object_keys import log_prefix
 from stratalog.tier.store.store import TierStore
 
 _LOG: Final = TopicPartition("many", 0)

@@ -18,7 +18,6 @@ from typing import Final
 
 from harness.memory import peak_of
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot
@@ -27,6 +26,7 @@ from stratalog.tier.manifest.entry_tree import next_root
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import Change, ChangeKind
 from stratalog.tier.manifest.root_codec import encode_root
+from stratalog.tier.store.object_keys import log_prefix, manifest_key
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.source import BatchReader
 

@@ -12,7 +12,6 @@ from sim_objects import SimBucket, SimObjectStore
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.model.object_keys import log_prefix, segments_prefix
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
@@ -25,6 +24,7 @@ from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.object_keys import log_prefix, segments_prefix
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog

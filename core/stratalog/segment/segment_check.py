@@ -248,10 +248,7 @@ class _IndexCheck(ABC):
 
     @abstractmethod
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Compare index entries with the next batches.
-
-        ``aborted`` has the transaction that the abort marker in each row ends, by row.
-        """
+        """Compare index entries with the next batches. ``aborted`` has the ended transactions, by row of the marker."""
 
     def report_problem(self, text: str) -> None:
         """Record that the current entry is wrong, with the problem ``text``. Only the first problem is kept."""

@@ -17,7 +17,6 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import deleted_topic_key, is_own_key, log_prefix, segments_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.head import ClockReading
@@ -28,6 +27,7 @@ from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.log_listing import TierLogName, list_logs
+from stratalog.tier.store.object_keys import deleted_topic_key, is_own_key, log_prefix, segments_prefix
 from stratalog.tier.store.probe import ProbeResult, probe
 from stratalog.tier.store.requests import StoreMetrics
 from stratalog.tier.store.store import TierStore

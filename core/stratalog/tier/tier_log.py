@@ -9,7 +9,6 @@ from functools import partial
 
 from stratalog.errors import FencedEpochError, StorageError
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
@@ -25,6 +24,7 @@ from stratalog.tier.commit.trim_change import (
 )
 from stratalog.tier.manifest.entry_tree import leaves
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
+from stratalog.tier.store.object_keys import parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.tier.tier_log_reader import TierComponents, TierLogReader
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, mac_change, spans

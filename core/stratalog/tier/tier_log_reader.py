@@ -15,7 +15,6 @@ from stratalog.errors import ReadOnlyError, StorageError, StoreError, TamperedMa
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, manifest_key, segments_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.entry_tree import walk
@@ -26,6 +25,7 @@ from stratalog.tier.manifest.root import RECENT_COMMITS, ChangeKind, Root, stand
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.read.remote_segment import PagedSegments
 from stratalog.tier.store.availability import TierAvailability
+from stratalog.tier.store.object_keys import log_prefix, manifest_key, segments_prefix
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.stored_check import check_stored
 

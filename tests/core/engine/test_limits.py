@@ -17,7 +17,6 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.restore.restore import RestoreRequest, restore
 from stratalog.errors import ConfigError, CorruptManifestError, CorruptObjectError, EpochsExhaustedError, StorageError
 from stratalog.model.names import TopicPartition
-from stratalog.model.object_keys import log_prefix, segments_prefix
 from stratalog.model.offsets import MAX_EPOCH, next_epoch
 from stratalog.model.segment_info import FileKind
 from stratalog.reading.open_reader import open_host, open_tier
@@ -25,6 +24,7 @@ from stratalog.segment.finding import FindingKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.testing.memory import memory_below
+from stratalog.tier.store.object_keys import log_prefix, segments_prefix
 from stratalog.tier.tier import Tier
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.writing.write_target import WriteTarget

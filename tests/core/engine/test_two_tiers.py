@@ -25,7 +25,6 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, StoreError
 from stratalog.log.change import delete
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, manifest_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.spi.layouts import StoredSegment
@@ -34,6 +33,7 @@ from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.page_codec import parse_page
 from stratalog.tier.manifest.root import PageRef, Root, object_keys
 from stratalog.tier.manifest.root_codec import parse_root
+from stratalog.tier.store.object_keys import log_prefix, manifest_prefix
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep import collect
 from stratalog.tier.upkeep.collect import GRACE_MS

@@ -13,9 +13,9 @@ from log_bed import LOG, TOPIC_ID, LogBed
 from sim_objects import ObjectFault, SimObjectStore
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StoreTimeoutError
-from stratalog.model.object_keys import log_prefix, manifest_prefix, segment_key
 from stratalog.registry.registry import Registry
 from stratalog.tier.collect_all import TierCollection
+from stratalog.tier.store.object_keys import log_prefix, manifest_prefix, segment_key
 from stratalog.tier.takeover.archive import ArchivePlan, Archiver
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
 from tier_bed import TierBed

@@ -22,7 +22,6 @@ from sim_objects import ObjectFault, SimObjectStore, SimRequest, random_faults
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError, StoreError
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import Buffer
-from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
@@ -35,6 +34,7 @@ from stratalog.tier.manifest.head import ClockReading, HeadFinder
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.root import Head, Root, object_keys
 from stratalog.tier.manifest.root_codec import encode_root, parse_root
+from stratalog.tier.store.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector

@@ -7,11 +7,11 @@ import pytest
 from sim_objects import ObjectFault, SimBucket, SimObjectStore
 from stratalog.errors import BucketNotFoundError, ClosedError, StoreError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import deleted_topic_key, log_prefix, segments_prefix
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi.objects import Capability
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.store.object_keys import deleted_topic_key, log_prefix, segments_prefix
 from stratalog.tier.store.store import LIST_LIMIT
 from stratalog.tier.tier import Tier
 from stratalog.tier.upkeep.collect import GRACE_MS

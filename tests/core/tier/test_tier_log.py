@@ -7,9 +7,9 @@ import pytest
 from sim_objects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.errors import CorruptManifestError, FencedEpochError, StoreTimeoutError
 from stratalog.log.read.tier_view import RemoteLog
-from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
+from stratalog.tier.store.object_keys import log_prefix, manifest_key
 from stratalog.tier.tier_log import TierLog
 from tier_bed import TierBed, made_segments
 

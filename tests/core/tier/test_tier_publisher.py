@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.model.object_keys import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.commit.replace_change import SegmentSwap
@@ -16,6 +15,7 @@ from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.remote_segment import PagedSegments
+from stratalog.tier.store.object_keys import log_prefix
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from tier_bed import TierBed, made_segments, stored_objects

@@ -10,8 +10,8 @@ from typing import Final
 from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, run_checks
 from stratalog.env import Env
 from stratalog.model.names import random_uuid
-from stratalog.model.object_keys import probe_key
 from stratalog.spi.objects import BytesSource, Capability, Created
+from stratalog.tier.store.object_keys import probe_key
 from stratalog.tier.store.probe import probe
 from stratalog.tier.store.store import TierStore
 

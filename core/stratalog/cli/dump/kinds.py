@@ -38,7 +38,8 @@ from stratalog.model.names import (
     TRANSACTION_INDEX_SUFFIX,
     parse_segment_file,
 )
-from stratalog.model.object_keys import (
+from stratalog.tier.read.disk_cache import is_cached_name
+from stratalog.tier.store.object_keys import (
     PAGE_SUFFIX,
     manifest_prefix,
     pages_prefix,
@@ -47,7 +48,6 @@ from stratalog.model.object_keys import (
     parse_segment_key,
     segments_prefix,
 )
-from stratalog.tier.read.disk_cache import is_cached_name
 
 
 class Kind(StrEnum):

@@ -16,7 +16,6 @@ from stratalog.cli.dump.source import Source, read_all
 from stratalog.cli.dump.state_dump import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, parse_log_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
@@ -26,6 +25,7 @@ from stratalog.tier.manifest.page_codec import read_page
 from stratalog.tier.manifest.root import PageRef, Root
 from stratalog.tier.manifest.root_codec import parse_root
 from stratalog.tier.read.disk_cache import unpack_item
+from stratalog.tier.store.object_keys import log_prefix, parse_log_prefix
 
 _INDEXES: Final = {
     FileKind.OFFSET_INDEX: Kind.INDEX,

@@ -8,11 +8,11 @@ from typing import Final
 
 from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, BytesSource, ObjectInfo
+from stratalog.tier.store.object_keys import log_prefix, segment_key
 
 LOG: Final = TopicPartition("orders", 0)
 TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")

@@ -13,12 +13,12 @@ from typing import Final
 import pytest
 
 from stratalog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, StorageError
-from stratalog.model.object_keys import is_segment_key
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
 from stratalog.testing.contracts.made_segments import PREFIX, MemoryObjects, OddChunks, made_segment
 from stratalog.testing.memory import memory_below
+from stratalog.tier.store.object_keys import is_segment_key
 
 FILES: Final = {
     FileKind.OFFSET_INDEX: bytes(range(8)) * 5,

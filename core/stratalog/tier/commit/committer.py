@@ -28,7 +28,6 @@ from typing import Final, TypeAlias
 from stratalog.env import Env
 from stratalog.errors import ConfigError, FencedEpochError, ObjectNotFoundError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import random_uuid
-from stratalog.model.object_keys import manifest_key
 from stratalog.spi.objects import Created
 from stratalog.tier.manifest.entry_tree import next_root, walk
 from stratalog.tier.manifest.head import ClockReading, HeadFinder
@@ -36,6 +35,7 @@ from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, Root
 from stratalog.tier.manifest.root_codec import new_root
+from stratalog.tier.store.object_keys import manifest_key
 from stratalog.tier.store.store import TierStore
 
 _LOGGER: Final = logging.getLogger(__name__)

@@ -19,12 +19,12 @@ from typing import Final
 
 from stratalog.errors import ConfigError, PluginError, PluginImportError, TamperedManifestError
 from stratalog.model.names import TopicPartition
-from stratalog.model.object_keys import manifest_key
 from stratalog.registry.guarded_parts import guard_of
 from stratalog.spi.layouts import ManifestAuthenticator, StoredSegment, Unauthenticated
 from stratalog.tier.manifest.root import Head, Root, RootMac
 from stratalog.tier.manifest.root_codec import content_hash
 from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.object_keys import manifest_key
 
 _LOGGER: Final = logging.getLogger(__name__)
 _CONTEXT: Final = b"stratalog-root-1\0"

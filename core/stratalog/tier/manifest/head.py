@@ -15,11 +15,11 @@ from typing import Final
 from stratalog.env import Clock
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix, parse_manifest_key
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.manifest.authenticity import Authenticity
 from stratalog.tier.manifest.root import RECENT_COMMITS, Head, Root
 from stratalog.tier.manifest.root_codec import parse_root
+from stratalog.tier.store.object_keys import log_prefix, manifest_key, manifest_prefix, parse_manifest_key
 from stratalog.tier.store.store import TierStore
 
 WARM_HEAD_MS: Final = 60_000

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TypeAlias
 
 from stratalog.errors import ConfigError, TamperedManifestError
-from stratalog.model.object_keys import manifest_key
 from stratalog.model.timestamps import from_unix_ms, unix_ms
 from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head
+from stratalog.tier.store.object_keys import manifest_key
 
 AsOf: TypeAlias = int | datetime
 """A version of the manifest, or a timestamp. A timestamp means the latest root that was created at or before it.

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from stratalog.model.object_keys import is_segment_key
 from stratalog.model.offsets import MAX_EPOCH
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.root import INLINE_PAGES, MAX_MARKS, PAGE_ITEMS, RECENT_COMMITS, SHORTENING, PageRef, Root
+from stratalog.tier.store.object_keys import is_segment_key
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _COMMIT_ID: Final = re.compile(r"[0-9a-f]{32}\Z")

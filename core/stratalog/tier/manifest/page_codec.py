@@ -15,12 +15,12 @@ from typing import Any, Final
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
 from stratalog.extensions import extension
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.stored import checked_slices, exactly, stored_fields
 from stratalog.tier.manifest.json_fields import canonical, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import entry_contradiction, refs_contradiction
 from stratalog.tier.manifest.root import PAGE_ITEMS, PageRef
+from stratalog.tier.store.object_keys import log_prefix
 
 EXTENSIONS: Final = ("stratalog.tier.manifest.entries_c",)
 FORMAT: Final = "stratalog-page"

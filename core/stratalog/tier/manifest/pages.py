@@ -9,12 +9,12 @@ from stratalog.env.cache import Cache
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.notes import readable
-from stratalog.model.object_keys import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import BytesSource
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import encode_page, parse_page
 from stratalog.tier.manifest.root import PAGE_ITEMS, PageRef, segment_time_ms
+from stratalog.tier.store.object_keys import log_prefix
 from stratalog.tier.store.store import TierStore
 
 CACHED_ITEMS: Final = 32 * PAGE_ITEMS  # about 32 MiB

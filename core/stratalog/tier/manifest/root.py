@@ -9,10 +9,10 @@ from typing import Final
 
 from stratalog.model.arguments import checked
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, page_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.json_fields import sha256_of
+from stratalog.tier.store.object_keys import log_prefix, page_key
 
 RECENT_COMMITS: Final = 64
 MAX_MARKS: Final = 64  # largest number of writers in a root; the writer with the oldest mark is removed first

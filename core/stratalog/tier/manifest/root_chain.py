@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from stratalog.errors import CorruptManifestError
-from stratalog.model.object_keys import manifest_key
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head
+from stratalog.tier.store.object_keys import manifest_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from stratalog.config.keys import INT_MAX
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.notes import readable
-from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.stored import exactly
 from stratalog.tier.manifest.json_fields import JsonFields, canonical, load_object, sha256_of
 from stratalog.tier.manifest.manifest_checks import contradiction
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json, ref_from_json, ref_to_json
 from stratalog.tier.manifest.root import Head, Root, RootMac, TopicNote, WriteMark
+from stratalog.tier.store.object_keys import log_prefix, manifest_key
 
 FORMAT: Final = "stratalog-manifest"
 FORMAT_VERSION: Final = 3

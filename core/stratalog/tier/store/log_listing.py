@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stratalog.model.names import TopicId, TopicPartition, unknown_topic
-from stratalog.model.object_keys import (
+from stratalog.tier.store.object_keys import (
     after_log_prefix,
     log_prefix,
     manifest_key,

@@ -9,8 +9,8 @@ from typing import Final
 from stratalog.env import Env
 from stratalog.errors import StorePermissionError, StoreTimeoutError
 from stratalog.model.names import random_uuid
-from stratalog.model.object_keys import probe_key
 from stratalog.spi.objects import Capability, Created
+from stratalog.tier.store.object_keys import probe_key
 from stratalog.tier.store.store import TierStore
 
 _LOGGER: Final = logging.getLogger(__name__)

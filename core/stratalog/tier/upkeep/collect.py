@@ -26,12 +26,12 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import ConfigError, StoreTimeoutError
-from stratalog.model.object_keys import deleted_topic_key, manifest_key
 from stratalog.spi.objects import Created, ObjectInfo
 from stratalog.tier.manifest.head import WARM_HEAD_MS, HeadFinder
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import ChangeKind, Head
 from stratalog.tier.manifest.root_diff import removed_objects
+from stratalog.tier.store.object_keys import deleted_topic_key, manifest_key
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.orphans import OrphanCollector, Owner
 

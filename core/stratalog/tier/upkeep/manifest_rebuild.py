@@ -19,7 +19,6 @@ from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import log_prefix, parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import StoredSegment, TierLayout, Unauthenticated
 from stratalog.spi.objects import ObjectInfo
@@ -27,6 +26,7 @@ from stratalog.tier.manifest.json_fields import canonical
 from stratalog.tier.manifest.manifest_checks import entry_contradiction
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
+from stratalog.tier.store.object_keys import log_prefix, parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.tier.store.store import TierStore
 
 """Callback that receives the number of objects that are checked so far."""

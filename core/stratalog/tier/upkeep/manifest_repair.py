@@ -32,7 +32,6 @@ from stratalog.errors import (
     StoreTimeoutError,
 )
 from stratalog.model.names import random_uuid
-from stratalog.model.object_keys import manifest_key, pages_prefix, parse_page_key, quarantined_key
 from stratalog.model.offsets import MAX_EPOCH
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment
@@ -44,6 +43,7 @@ from stratalog.tier.manifest.pages import Item, build_page
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in_commit_id
 from stratalog.tier.manifest.root_chain import read_chain
 from stratalog.tier.manifest.root_codec import new_root
+from stratalog.tier.store.object_keys import manifest_key, pages_prefix, parse_page_key, quarantined_key
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
 

@@ -21,12 +21,12 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import FencedEpochError, StoreError, UnknownTopicError
-from stratalog.model.object_keys import pages_prefix, parse_page_key, parse_segment_key, segments_prefix
 from stratalog.spi.objects import UnfinishedUpload
 from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import Head, Root
 from stratalog.tier.manifest.root_diff import named_keys
+from stratalog.tier.store.object_keys import pages_prefix, parse_page_key, parse_segment_key, segments_prefix
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.uploads import Uploads
 

@@ -22,7 +22,6 @@ from stratalog.errors import (
     StorageError,
     TamperedManifestError,
 )
-from stratalog.model.object_keys import pages_prefix, segments_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.components import Components
@@ -36,6 +35,7 @@ from stratalog.tier.manifest.root_chain import read_chain
 from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout
+from stratalog.tier.store.object_keys import pages_prefix, segments_prefix
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.orphans import list_unfinished
 

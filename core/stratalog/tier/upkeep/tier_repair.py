@@ -18,7 +18,6 @@ from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageErr
 from stratalog.log.folder.folder import read_epochs
 from stratalog.log.load.overflow import open_pieces
 from stratalog.model.batches import Buffer
-from stratalog.model.object_keys import log_prefix, quarantine_key
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind, Repair
@@ -26,6 +25,7 @@ from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, BytesSource, ObjectInfo
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.store.layout_table import GuardedLayout
+from stratalog.tier.store.object_keys import log_prefix, quarantine_key
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_repair import ManifestRepair

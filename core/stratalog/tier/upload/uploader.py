@@ -8,7 +8,6 @@ from functools import partial
 
 from stratalog.env import Env
 from stratalog.errors import ClosedError, PluginError
-from stratalog.model.object_keys import log_prefix, segment_key, upload_id
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
@@ -17,6 +16,7 @@ from stratalog.tier.commit.committer import Decide
 from stratalog.tier.commit.trim_change import epoch_change
 from stratalog.tier.manifest.root import Root
 from stratalog.tier.store.layout_table import GuardedLayout
+from stratalog.tier.store.object_keys import log_prefix, segment_key, upload_id
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.stored_check import GivenSegment, PutObjects, read_back
 from stratalog.tier.upload.uploads import Uploads

@@ -19,7 +19,7 @@ from stratalog.model.names import (
     STAGED_PREFIX,
     TIER_NOTE_FILE,
 )
-from stratalog.model.object_keys import quarantine_key, quarantined_key
+from stratalog.tier.store.object_keys import quarantine_key, quarantined_key
 from stratalog.writing import WriteMark, WriteTarget
 
 LOG = TopicPartition("t", 0)

@@ -7,12 +7,12 @@ import pytest
 from sim_objects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.objects import Created
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.manifest.pages import PageCache, Pages
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Root
+from stratalog.tier.store.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector
 from tier_bed import TierBed

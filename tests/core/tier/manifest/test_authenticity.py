@@ -10,12 +10,12 @@ import pytest
 from sim_objects import SimObjectStore
 from stratalog.errors import ConfigError, CorruptManifestError, PluginError, TamperedManifestError
 from stratalog.log.read.tier_view import RemoteView
-from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.spi.layouts import ManifestAuthenticator, Unauthenticated
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import Root, RootMac
 from stratalog.tier.manifest.root_codec import encode_root, parse_root
 from stratalog.tier.store.log_listing import TierLogName
+from stratalog.tier.store.object_keys import log_prefix, manifest_key
 from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.tier_log import TierLog
 from tier_bed import PairLayout, TierBed, offload

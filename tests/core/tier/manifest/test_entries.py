@@ -15,10 +15,10 @@ from compiled_twin import compiled_twin
 from stratalog import TopicPartition
 from stratalog.errors import StorageError
 from stratalog.model.names import TopicId
-from stratalog.model.object_keys import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest import page_codec
 from stratalog.tier.manifest.page_codec import EXTENSIONS, entry_from_json, entry_to_json, entry_to_text
+from stratalog.tier.store.object_keys import log_prefix
 
 LOG, TOPIC_ID = TopicPartition("orders", 3), TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
 PREFIX = log_prefix(LOG, TOPIC_ID)

@@ -10,7 +10,6 @@ import pytest
 
 from sim_objects import SimObjectStore
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError, StorageError, UnknownComponentError
-from stratalog.model.object_keys import log_prefix, pages_prefix, parse_page_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
@@ -23,6 +22,7 @@ from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Head, Root, object_keys
 from stratalog.tier.manifest.root_codec import encode_root, parse_root
 from stratalog.tier.manifest.root_diff import removed_objects
+from stratalog.tier.store.object_keys import log_prefix, pages_prefix, parse_page_key
 from tier_bed import TierBed
 
 PREFIX = log_prefix(LOG, TOPIC_ID)

@@ -4,9 +4,9 @@ import pytest
 
 from sim_objects import SimObjectStore, SimRequest
 from stratalog.errors import CorruptManifestError
-from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.head import WARM_HEAD_MS, WARM_HITS, ClockReading, HeadFinder
+from stratalog.tier.store.object_keys import log_prefix, manifest_key
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from tier_bed import TierBed, offload

@@ -7,8 +7,8 @@ import pytest
 
 from sim_objects import SimObjectStore
 from stratalog.errors import ConfigError
-from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
+from stratalog.tier.store.object_keys import log_prefix, manifest_key
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tier_bed import TierBed, offload

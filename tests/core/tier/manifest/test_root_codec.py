@@ -9,7 +9,6 @@ import pytest
 
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
 from stratalog.model.names import TopicPartition
-from stratalog.model.object_keys import log_prefix, manifest_key
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
@@ -33,6 +32,7 @@ from stratalog.tier.manifest.root_codec import (
     parse_root,
     seal,
 )
+from stratalog.tier.store.object_keys import log_prefix, manifest_key
 from tier_bed import TierBed
 
 LIMIT_BYTES = 1 << 20

@@ -8,7 +8,6 @@ import pytest
 from sim_objects import ALL_CAPABILITIES, ObjectFault, SimObjectStore, scripted_faults
 from stratalog.config.engine_settings import Limits
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, UnknownComponentError
-from stratalog.model.object_keys import is_segment_key, log_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
@@ -16,6 +15,7 @@ from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment
 from stratalog.spi.objects import Capability
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.tier.store.object_keys import is_segment_key, log_prefix
 from stratalog.tier.tier import Tier
 from tier_bed import PairLayout, TierBed
 

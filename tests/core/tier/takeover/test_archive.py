@@ -30,13 +30,13 @@ from stratalog.model.names import (
     PARTITION_METADATA_FILE,
     TopicId,
 )
-from stratalog.model.object_keys import log_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
 from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.tier.store.object_keys import log_prefix
 from stratalog.tier.takeover.archive import ArchivedLog, ArchivePlan, Archiver, derived_topic_id
 from stratalog.tier.tier import Tier
 from tier_bed import TierBed

@@ -6,10 +6,10 @@ import pytest
 
 from sim_objects import ObjectFault, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
-from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.manifest.root_codec import encode_root
+from stratalog.tier.store.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, LEAST_GRACE_MS, CollectReport
 from tier_bed import TierBed, named_objects, offload, stored_objects

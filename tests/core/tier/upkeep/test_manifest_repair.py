@@ -13,11 +13,11 @@ from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.engine.restore.restore import restore
 from stratalog.errors import StoreError, StoreTimeoutError
-from stratalog.model.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Repair
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
+from stratalog.tier.store.object_keys import log_prefix, manifest_key, manifest_prefix
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from stratalog.tier.upkeep.tier_repair import TierRepair
 from stratalog_formats.layouts.single import SingleLayout

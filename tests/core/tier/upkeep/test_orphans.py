@@ -9,10 +9,10 @@ import pytest
 from sim_objects import ObjectFault, SimObjectStore, SimRequest
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorePermissionError, StoreTimeoutError
-from stratalog.model.object_keys import log_prefix, manifest_prefix, segments_prefix
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.store.object_keys import log_prefix, manifest_prefix, segments_prefix
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
 from tier_bed import TierBed, named_objects, offload, stored_objects

@@ -16,7 +16,6 @@ from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock, SystemClock
-from stratalog.model.object_keys import log_prefix, manifest_key, segment_key
 from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
@@ -26,6 +25,7 @@ from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segmen
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.json_fields import canonical
 from stratalog.tier.manifest.root_codec import seal
+from stratalog.tier.store.object_keys import log_prefix, manifest_key, segment_key
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 from tier_bed import TierBed, made_segments

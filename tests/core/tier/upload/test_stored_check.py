@@ -13,7 +13,6 @@ from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptObjectError, PluginError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.model.object_keys import log_prefix, manifest_prefix, segments_prefix
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, BytesSource, Created, ObjectInfo
@@ -23,6 +22,7 @@ from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, MemoryObjec
 from stratalog.testing.contracts.tier_layout import FILES, a_segment
 from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.store.object_keys import log_prefix, manifest_prefix, segments_prefix
 from stratalog.tier.store.store import Verification
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher

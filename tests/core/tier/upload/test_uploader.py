@@ -16,12 +16,12 @@ from stratalog.errors import (
     StoreTimeoutError,
     UnknownComponentError,
 )
-from stratalog.model.object_keys import log_prefix, parse_segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
+from stratalog.tier.store.object_keys import log_prefix, parse_segment_key
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.uploader import OffloadReport
 from tier_bed import PairLayout, TierBed, made_segments, named_objects, stored_objects

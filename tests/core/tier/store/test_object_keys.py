@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from drawn_names import hostile, logs, offsets, topic_ids, uuids
 from stratalog.errors import InvalidTopicError
-from stratalog.model import object_keys
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.object_keys import SegmentKey
+from stratalog.tier.store import object_keys
+from stratalog.tier.store.object_keys import SegmentKey
 
 
 @given(logs, topic_ids, hostile)
