@@ -79,8 +79,8 @@ class Limits(Section):
         "limits.chunk.cache.bytes",
         64 << 20,
         at_least=0,
-        doc="Memory for chunks read from the tier. With room for one chunk of each log that is read at the same time, "
-        "each chunk is fetched once.",
+        doc="Memory for chunks read from the tier. If many logs are read at the same time, chunks are smaller, so that "
+        "half of this memory has room for one chunk of each log.",
     )
     prefetch_bytes: int = key(
         "limits.prefetch.bytes",
@@ -96,7 +96,10 @@ class Limits(Section):
         doc="Memory of all uploads to a store together for the parts of multipart uploads. One part is always allowed.",
     )
     fetch_chunk_bytes: int = key(
-        "limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="Size of one ranged read from the tier."
+        "limits.fetch.chunk.bytes",
+        4 << 20,
+        at_least=4096,
+        doc="Size of one ranged read from the tier. Reads are smaller if many logs are read at the same time.",
     )
 
     def check_partitions(self, topic: str, partitions: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sized
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sized
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
@@ -12,6 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from stratalog.env.forks import ends_with_fork
 
 _NEW_SHARE: Final = 0.25
+_BEGUN_SHARE: Final = 0.625
 _REMEMBERED: Final = 8  # remember the keys of evicted items up to 8 times the limit: keys are small
 
 T = TypeVar("T", bound=Sized)
@@ -42,6 +43,12 @@ class CacheOrder(Protocol):
     def touch(self, key: Hashable) -> None:
         """Record the use of a cached item."""
 
+    def begin(self, key: Hashable) -> int:
+        """Record that a reader will use a cached item again. Return the number of such items."""
+
+    def finish(self, key: Hashable) -> None:
+        """Record that a reader has used all of a cached item."""
+
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
         """Add an item that is not cached yet, and return the keys of the items to evict.
 
@@ -52,41 +59,88 @@ class CacheOrder(Protocol):
         """Remove an item that the cache has discarded. Return True if the item was present."""
 
 
-class LeastRecent:
-    """A ``CacheOrder`` that evicts the least recently used item first."""
+class _Queue:
+    """Sizes of items by key, in an order: the oldest first."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._sizes: OrderedDict[Hashable, int] = OrderedDict()  # least recently used first
+    def __init__(self) -> None:
+        self._sizes: OrderedDict[Hashable, int] = OrderedDict()
         self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._sizes)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._sizes
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._sizes)
+
+    def push(self, key: Hashable, size_bytes: int) -> None:
+        """Add an item, which is not in the queue, as the youngest one."""
+        self._sizes[key] = size_bytes
+        self.size_bytes += size_bytes
+
+    def touch(self, key: Hashable) -> bool:
+        """Make an item the youngest one. Return False if it is not in the queue."""
+        if key not in self._sizes:
+            return False
+        self._sizes.move_to_end(key)
+        return True
+
+    def pop(self, key: Hashable) -> int | None:
+        """Remove an item, and return its size; None if it is not in the queue."""
+        size_bytes = self._sizes.pop(key, None)
+        self.size_bytes -= size_bytes or 0
+        return size_bytes
+
+    def pop_oldest(self) -> tuple[Hashable, int]:
+        """Remove the oldest item, and return its key and its size."""
+        key, size_bytes = self._sizes.popitem(last=False)
+        self.size_bytes -= size_bytes
+        return key, size_bytes
+
+
+class LeastRecent:
+    """A ``CacheOrder`` that evicts the least recently used item first."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._items = _Queue()
+
+    @property
+    def size_bytes(self) -> int:
+        """Total size (bytes) of all cached items."""
+        return self._items.size_bytes
+
+    def __len__(self) -> int:
+        return len(self._items)
+
     def touch(self, key: Hashable) -> None:
         """Make a cached item the most recently used one. Do nothing for an unknown key."""
-        if key in self._sizes:
-            self._sizes.move_to_end(key)
+        self._items.touch(key)
+
+    def begin(self, key: Hashable) -> int:
+        """Make a cached item the most recently used one, and return the number of items."""
+        self.touch(key)
+        return len(self)
+
+    def finish(self, key: Hashable) -> None:
+        """Do nothing: the order ignores how much of an item was used."""
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
         """Add an item, and return the keys to evict. If the item is larger than the limit, return [key] only."""
         self.remove(key)  # an interrupt may have come before the item was cached
         if size_bytes > self._limit_bytes:
             return [key]
-        self._sizes[key] = size_bytes
-        self.size_bytes += size_bytes
+        self._items.push(key, size_bytes)
         evicted_keys = []
         while self.size_bytes > self._limit_bytes:
-            oldest, oldest_bytes = self._sizes.popitem(last=False)
-            self.size_bytes -= oldest_bytes
-            evicted_keys.append(oldest)
+            evicted_keys.append(self._items.pop_oldest()[0])
         return evicted_keys
 
     def remove(self, key: Hashable) -> bool:
         """Remove an item. Return True if the item was present."""
-        size_bytes = self._sizes.pop(key, None)
-        self.size_bytes -= size_bytes or 0
-        return size_bytes is not None
+        return self._items.pop(key) is not None
 
 
 class TwoQueues:
@@ -98,6 +152,9 @@ class TwoQueues:
     uses more than a quarter of the limit, or if there are no frequent items. In all other cases, the order evicts the
     least recently used frequent item. A reader of history adds each item once, so its items never become frequent.
 
+    A reader can call ``begin`` for an item that it uses in several steps, and ``finish`` after the last step. Items
+    between the two calls leave the queue, and can use up to three quarters of the limit. They are evicted last.
+
     Source: Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", 1994, the
     full version. The paper remembers keys until the sizes of their items add up to half of the limit, and this class
     until the sizes add up to eight times the limit. A fast read of history therefore displaces fewer remembered keys.
@@ -105,32 +162,59 @@ class TwoQueues:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._new_bytes = 0
-        self._frequent_bytes = 0
-        self._remembered_bytes = 0
-        self._new: OrderedDict[Hashable, int] = OrderedDict()  # oldest first
-        self._frequent: OrderedDict[Hashable, int] = OrderedDict()  # least recently used first
-        self._remembered: OrderedDict[Hashable, int] = OrderedDict()  # keys alone, oldest first
+        self._new, self._begun, self._frequent = _Queue(), _Queue(), _Queue()
+        self._origins: dict[Hashable, _Queue] = {}  # of begun items
+        self._displaced = _Queue()  # keys of items that were put back because the begun items used too much
+        self._remembered = _Queue()  # keys of evicted items
+        self._begins = 0  # calls of begin since a begun item was last put back into the queue
 
     @property
     def size_bytes(self) -> int:
         """Total size (bytes) of all cached items."""
-        return self._new_bytes + self._frequent_bytes
+        return self._new.size_bytes + self._begun.size_bytes + self._frequent.size_bytes
 
     def __len__(self) -> int:
-        return len(self._new) + len(self._frequent)
+        return len(self._new) + len(self._begun) + len(self._frequent)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._new or key in self._frequent
+        return key in self._new or key in self._begun or key in self._frequent
 
     def keys(self) -> list[Hashable]:
         """Return the keys of all cached items."""
-        return [*self._new, *self._frequent]
+        return [*self._new, *self._begun, *self._frequent]
 
     def touch(self, key: Hashable) -> None:
         """Make a frequent item the most recently used one. Do nothing for an item in the queue of new items."""
-        if key in self._frequent:
-            self._frequent.move_to_end(key)
+        self._frequent.touch(key)
+
+    def begin(self, key: Hashable) -> int:
+        """Keep a cached item, because its reader will use it again. Return the number of items that are kept so.
+
+        Calls for other items end that for an item whose reader has stopped. Do nothing for an unknown key.
+        """
+        self._displaced.pop(key)
+        if not self._begun.touch(key):
+            for queue in (self._new, self._frequent):
+                size_bytes = queue.pop(key)
+                if size_bytes is not None:
+                    self._begun.push(key, size_bytes)
+                    self._origins[key] = queue
+        while self._begun.size_bytes > self._limit_bytes * _BEGUN_SHARE:
+            self._displaced.push(*self._release(next(iter(self._begun))))
+        self._begins += 1
+        if self._begins > 2 * (len(self._begun) + len(self._displaced)):
+            self._begins = 0
+            if self._displaced:
+                self._displaced.pop_oldest()
+            elif len(self._begun) > 1:
+                self._release(next(iter(self._begun)))
+        return len(self._begun) + len(self._displaced)
+
+    def finish(self, key: Hashable) -> None:
+        """Put an item back into the queue, because its reader has used all of it. Do nothing for other items."""
+        self._displaced.pop(key)
+        if key in self._begun:
+            self._release(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
         """Add an item, and return the keys to evict.
@@ -141,14 +225,8 @@ class TwoQueues:
         self.remove(key)  # an interrupt may have come before the item was cached
         if size_bytes > self._limit_bytes:
             return [key]
-        remembered_bytes = self._remembered.pop(key, None)
-        if remembered_bytes is None:
-            self._new[key] = size_bytes
-            self._new_bytes += size_bytes
-        else:
-            self._remembered_bytes -= remembered_bytes
-            self._frequent[key] = size_bytes
-            self._frequent_bytes += size_bytes
+        is_remembered = self._remembered.pop(key) is not None
+        (self._frequent if is_remembered else self._new).push(key, size_bytes)
         evicted_keys = []
         while self.size_bytes > self._limit_bytes:
             evicted_keys.append(self._evict())
@@ -156,31 +234,23 @@ class TwoQueues:
 
     def remove(self, key: Hashable) -> bool:
         """Remove a cached item. Return True if the item was present."""
-        for sizes in (self._new, self._frequent):
-            if key in sizes:
-                size_bytes = sizes.pop(key)
-                if sizes is self._new:
-                    self._new_bytes -= size_bytes
-                else:
-                    self._frequent_bytes -= size_bytes
-                return True
-        return False
+        self._origins.pop(key, None)
+        return any(queue.pop(key) is not None for queue in (self._new, self._begun, self._frequent))
+
+    def _release(self, key: Hashable) -> tuple[Hashable, int]:
+        """Put a begun item back into its queue. Return its key and its size."""
+        size_bytes = self._begun.pop(key) or 0
+        self._origins.pop(key).push(key, size_bytes)
+        return key, size_bytes
 
     def _evict(self) -> Hashable:
-        if self._new and (not self._frequent or self._new_bytes > self._limit_bytes * _NEW_SHARE):
-            key, size_bytes = self._new.popitem(last=False)
-            self._new_bytes -= size_bytes
-            self._remember(key, size_bytes)
-        else:
-            key, size_bytes = self._frequent.popitem(last=False)
-            self._frequent_bytes -= size_bytes
+        if self._frequent and (not self._new or self._new.size_bytes <= self._limit_bytes * _NEW_SHARE):
+            return self._frequent.pop_oldest()[0]
+        key, size_bytes = (self._new or self._begun).pop_oldest()
+        self._remembered.push(key, size_bytes)
+        while self._remembered.size_bytes > self._limit_bytes * _REMEMBERED:
+            self._remembered.pop_oldest()
         return key
-
-    def _remember(self, key: Hashable, size_bytes: int) -> None:
-        self._remembered[key] = size_bytes
-        self._remembered_bytes += size_bytes
-        while self._remembered_bytes > self._limit_bytes * _REMEMBERED:
-            self._remembered_bytes -= self._remembered.popitem(last=False)[1]
 
 
 class Cache(Generic[T]):
@@ -254,6 +324,19 @@ class Cache(Generic[T]):
         with self._lock:
             if key not in self._items and key not in self._loading:
                 self._keep(key, data)
+
+    def begin(self, key: Hashable) -> int:
+        """Record that a reader will use an item again, and return the number of such items.
+
+        ``TwoQueues`` evicts them last. Call ``finish`` when the reader has used all of the item.
+        """
+        with self._lock:
+            return self._order.begin(key)
+
+    def finish(self, key: Hashable) -> None:
+        """Record that a reader has used all of an item, for which it may have called ``begin``."""
+        with self._lock:
+            self._order.finish(key)
 
     def drop(self, should_drop: Callable[[Hashable], bool]) -> None:
         """Remove the items for whose keys ``should_drop`` returns True.

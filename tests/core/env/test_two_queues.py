@@ -81,6 +81,51 @@ def test_a_cache_that_changes_its_readers_changes_its_contents() -> None:
         assert all((era, number) in order for number in range(4))
 
 
+def test_a_begun_item_stays_until_its_reader_has_finished_it() -> None:
+    order = TwoQueues(8)
+    order.add("begun", 1)
+    assert order.begin("begun") == 1
+    for number in range(50):
+        order.add(number, 1)
+    assert "begun" in order
+    order.finish("begun")
+    for number in range(50, 58):
+        order.add(number, 1)
+    assert "begun" not in order
+
+
+def test_a_begun_item_whose_reader_has_stopped_is_evicted() -> None:
+    order = TwoQueues(8)
+    for key in ("stopped", "reading"):
+        order.add(key, 1)
+        order.begin(key)
+    for number in range(50):
+        order.add(number, 1)
+        count = order.begin("reading")
+    assert count == 1
+    assert "stopped" not in order
+    assert "reading" in order
+
+
+def test_the_count_of_begun_items_includes_those_for_which_there_is_no_room() -> None:
+    order = TwoQueues(8)
+    for number in range(20):
+        order.add(number, 1)
+        count = order.begin(number)
+    assert count == 20
+    assert len(order) == 8
+
+
+def test_begun_items_leave_room_for_frequent_ones() -> None:
+    order = TwoQueues(8)
+    for number in (*range(9), 0):
+        order.add(number, 1)
+    for number in range(9, 50):
+        order.add(number, 1)
+        order.begin(number)
+        assert 0 in order
+
+
 @pytest.mark.parametrize("limit", [0, 1, 7, 100])
 def test_the_bound_holds_for_any_input(limit: int) -> None:
     chance = random.Random(limit)  # noqa: S311 - a seed repeats it
@@ -91,7 +136,7 @@ def test_the_bound_holds_for_any_input(limit: int) -> None:
             assert order.remove(key)
             del sizes[key]
         elif key in sizes:
-            order.touch(key)
+            chance.choice([order.touch, order.begin, order.finish])(key)
         else:
             sizes[key] = chance.randrange(30)
             for evicted_key in order.add(key, sizes[key]):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 from stratalog.config.engine_settings import Limits
@@ -17,6 +18,7 @@ from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
 
+_CHUNK_SIZES: Final = 5  # the smallest chunk has a sixteenth of limits.fetch.chunk.bytes
 _EXTRA_BYTES: Final = 64 << 10  # a fetch may read this many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
@@ -44,16 +46,21 @@ class ChunkReader:
     """
 
     def __init__(self, store: TierStore, limits: Limits, *, threads: int, disk: DiskCache | None) -> None:
-        self._chunk_bytes = limits.fetch_chunk_bytes
+        self._limits = limits
         self._store, self._disk = store, disk
         self._memory = Cache[bytes](limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._prefetcher = Prefetcher(self._load, self._is_cached, limits.prefetch_bytes, threads)
         self._last_span: ObjectRange | None = None  # the last chunk read; no lock: a wrong value only costs a check
+        self._begun_chunks = 0  # chunks of which readers have not read all; no lock: a wrong value does little harm
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _EXTRA_BYTES)
+        self._chunk_sizes = [limits.fetch_chunk_bytes]  # largest first: each is half of the one before
+        if disk is None and not self._is_near:
+            while len(self._chunk_sizes) < _CHUNK_SIZES and self._chunk_sizes[-1] % 2 == 0:
+                self._chunk_sizes.append(self._chunk_sizes[-1] // 2)
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
         # the next chunk, and does not end at a border between chunks.
-        self._read_ahead_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self._chunk_bytes else 0
+        self._read_ahead_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * limits.fetch_chunk_bytes else 0
 
     def read(
         self, entry: StoredSegment, successor: Successor, key: str, start: int, end: int, buffer: memoryview | None
@@ -82,6 +89,8 @@ class ChunkReader:
         if not start < end <= last_end:
             return self._store.read_exactly(key, start, end)
         spans = list(self._spans(key, start, end, last_end))
+        log = entry.slices[FileKind.LOG]
+        log_end = log.position + log.size_bytes if log.key == key else last_end
         self._note(spans, entry, successor)
         if self._is_near or self._disk is not None:
             data = self._read_files(spans, start, end, buffer)
@@ -96,10 +105,14 @@ class ChunkReader:
                 continue
             chunk = extra_chunks.pop(span, None)
             if chunk is None:
-                following = next(self._spans(key, span.start + self._chunk_bytes, fetch_end, last_end), None)
+                following = self._spans(key, span.end, fetch_end, last_end)
                 chunk = self._chunk(span, partial(self._load_with, span, following, extra_chunks))
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
+            if min(span.end, log_end) <= end:
+                self._memory.finish(span)
+            else:
+                self._begun_chunks = self._memory.begin(span)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_small(self, entry: StoredSegment, key: str, start: int, end: int) -> bytes:
@@ -142,9 +155,31 @@ class ChunkReader:
         self._prefetcher.close()
 
     def _spans(self, key: str, start: int, end: int, last_end: int) -> Iterator[ObjectRange]:
-        """Yield the chunks that have the bytes [start, end) of an object; ``last_end`` is the end of its last chunk."""
-        for begin in range(start - start % self._chunk_bytes, end, self._chunk_bytes):
-            yield ObjectRange(key, begin, min(begin + self._chunk_bytes, last_end))
+        """Yield the chunks that have the bytes [start, end) of an object; ``last_end`` is the end of its last chunk.
+
+        Chunks in memory are used whatever their size is. Other chunks get the size ``_new_chunk_bytes``, or less if
+        they follow a smaller chunk.
+        """
+        position, new_chunk_bytes = start, self._new_chunk_bytes()
+        while position < end:
+            candidates = [
+                (chunk_bytes, ObjectRange(key, begin, min(begin + chunk_bytes, last_end)))
+                for chunk_bytes in self._chunk_sizes
+                if (begin := position - position % chunk_bytes) == position or position == start
+            ]
+            in_memory = (span for _, span in candidates if len(candidates) > 1 and self._is_in_memory(span))
+            new = (span for chunk_bytes, span in candidates if chunk_bytes <= new_chunk_bytes)
+            span = next(in_memory, None) or next(new)
+            yield span
+            position = span.end
+
+    def _new_chunk_bytes(self) -> int:
+        """Return the size of a new chunk, so that half of the cache has room for one chunk of each reader.
+
+        A reader reads a chunk in several steps. The cache would evict a larger chunk before the last step.
+        """
+        share_bytes = self._limits.chunk_cache_bytes / 2 / max(self._begun_chunks, 1)
+        return next((size for size in self._chunk_sizes if size <= share_bytes), self._chunk_sizes[-1])
 
     def _note(self, spans: Sequence[ObjectRange], entry: StoredSegment, successor: Successor) -> None:
         """Report a read of chunks of a log to the prefetcher, unless it is in the same chunk as the read before."""
@@ -160,7 +195,7 @@ class ChunkReader:
         if log_spans[0].start <= log.position:  # it may follow the last chunk of the previous segment
             span_ids.insert(1, (info.topic_id.text, info.log, info.base_offset))
         current = log_spans[-1]
-        next_start = current.start + self._chunk_bytes
+        next_start = current.end
         next_id = (log.key, next_start) if next_start < log_end else (info.topic_id.text, info.log, info.end_offset)
         self._prefetcher.note_read(span_ids, next_id, current, lambda: self._log_spans(entry, successor, next_start))
 
@@ -253,26 +288,31 @@ class ChunkReader:
         return data
 
     def _load_with(
-        self, span: ObjectRange, next_span: ObjectRange | None, extra_chunks: dict[ObjectRange, bytes]
+        self, span: ObjectRange, following: Iterable[ObjectRange], extra_chunks: dict[ObjectRange, bytes]
     ) -> bytes:
-        """Return the chunk ``span``, and fetch the chunk ``next_span`` by the same request, if it is not None.
+        """Return the chunk ``span``, and fetch the chunks ``following`` by the same request.
 
-        The next chunk is added to ``extra_chunks``. It is not fetched if it needs no request, or ``span`` is on disk.
+        They are added to ``extra_chunks``. They are fetched up to the first that needs no request, or that begins more
+        than ``limits.fetch_chunk_bytes`` later. None is fetched if ``span`` is on disk.
         """
-        if next_span is None or self._needs_no_request(next_span):
+        limit = span.start + self._limits.fetch_chunk_bytes
+        extra_spans = list(
+            takewhile(lambda extra: extra.start <= limit and not self._needs_no_request(extra), following)
+        )
+        if not extra_spans:
             return self._load(span)
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))
             if data is not None:
                 return data
-        two_chunks = self._store.read_exactly(span.key, span.start, next_span.end)
-        border = span.end - span.start
-        data, extra_chunks[next_span] = two_chunks[:border], two_chunks[border:]
-        if self._disk is not None:
-            self._disk.put(self._group(span.key), _item(span), data)
-            self._disk.put(self._group(span.key), _item(next_span), extra_chunks[next_span])
-        self._memory.put(next_span, extra_chunks[next_span])
-        return data
+        data = self._store.read_exactly(span.key, span.start, extra_spans[-1].end)
+        for fetched in (span, *extra_spans):
+            extra_chunks[fetched] = data[fetched.start - span.start : fetched.end - span.start]
+            if self._disk is not None:
+                self._disk.put(self._group(span.key), _item(fetched), extra_chunks[fetched])
+        for extra_span in extra_spans:
+            self._memory.put(extra_span, extra_chunks[extra_span])
+        return extra_chunks.pop(span)
 
     def _group(self, key: str) -> str:
         return f"{self._store.uri}\n{key}"

@@ -131,18 +131,38 @@ def test_the_cache_of_chunks_is_bounded() -> None:
     assert store.counts["read"] == 4  # two chunks at a time
 
 
-def test_readers_in_turn_fetch_each_chunk_once_if_the_cache_has_room_for_a_chunk_of_each() -> None:
+@pytest.mark.parametrize("readers", [1, 2, 3, 8, 30])
+def test_readers_in_turn_fetch_few_bytes_twice(readers: int) -> None:
+    """Chunks get smaller, so that the cache has room for a chunk of each reader; the first chunks are too large."""
     bed = TierBed(limits=small_limits(chunk_cache_bytes=4 * CHUNK_BYTES))
-    store = SimObjectStore(bed.bucket)
-    log = bed.open(store).log(LOG, TOPIC_ID)
-    sources = [made_segment(first, first + 10, data=DATA, files=FILES) for first in (0, 10, 20, 30)]
-    log.offload(sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=40)
+    store, data = SimObjectStore(bed.bucket), 8 * DATA
+    tier = bed.open(store)
+    log = tier.log(LOG, TOPIC_ID)
+    sources = [made_segment(first, first + 10, data=data, files=FILES) for first in range(0, 10 * readers, 10)]
+    log.offload(sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=10 * readers)
     segments = list(log.view().segments)
-    store.counts.clear()
-    for position in range(0, 3 * CHUNK_BYTES, CHUNK_BYTES // 4):
+    before = tier.metrics().store
+    for position in range(0, len(data), CHUNK_BYTES // 4):
         for segment in segments:
-            assert segment.read(position, CHUNK_BYTES // 4) == DATA[position : position + CHUNK_BYTES // 4]
-    assert store.counts["read"] == 3 * len(segments)
+            assert segment.read(position, CHUNK_BYTES // 4) == data[position : position + CHUNK_BYTES // 4]
+    fetched_bytes = (tier.metrics().store - before).reads.moved_bytes
+    assert fetched_bytes <= readers * len(data) + (0 if readers <= 2 else 3 * 4 * CHUNK_BYTES)
+
+
+def test_a_reader_gets_large_chunks_again_when_the_others_have_ended() -> None:
+    bed = TierBed(limits=small_limits(chunk_cache_bytes=4 * CHUNK_BYTES))
+    store, data = SimObjectStore(bed.bucket), 40 * DATA
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    sources = [made_segment(first, first + 10, data=data, files=FILES) for first in range(0, 80, 10)]
+    log.offload(sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=80)
+    segments = list(log.view().segments)
+    for position in range(0, 2 * CHUNK_BYTES, 100):
+        for segment in segments:
+            segment.read(position, 100)
+    store.counts.clear()
+    for position in range(2 * CHUNK_BYTES, len(data), 100):
+        segments[0].read(position, 100)
+    assert store.counts["read"] <= len(data) / CHUNK_BYTES * 1.2
 
 
 def test_indexes_are_fetched_once_and_together() -> None:
