@@ -173,11 +173,21 @@ class Connection:
         The responses must not contain transfers.
         """
         data = b"".join(piece for piece in self._unsent if not isinstance(piece, Transfer))
-        try:
-            sent = self.socket.send(data) if data else 0
-        except _WOULD_BLOCK:
-            sent = 0
-        self._unsent = [memoryview(data)[sent:]] if sent < len(data) else []
+        unsent = send_now(self.socket, data) if data else None
+        self._unsent = [unsent] if unsent else []
+
+
+def send_now(connection: socket.socket, data: bytes) -> memoryview:
+    """Send as many bytes as fit into the socket's buffer, without waiting, and return the other bytes.
+
+    A TLS socket must be non-blocking. Raise OSError if the connection failed.
+    """
+    try:
+        flags = 0 if isinstance(connection, ssl.SSLSocket) else socket.MSG_DONTWAIT
+        sent = connection.send(data, flags)
+    except _WOULD_BLOCK:
+        sent = 0
+    return memoryview(data)[sent:]
 
 
 def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:

@@ -124,6 +124,7 @@ class Faults:
                 self._clock.wait(delay[1], delay[0])
             if name in self._lost_requests:
                 return Response((), is_last=True)
+            client.send_now = None  # a sent response cannot be lost
             response = dispatch(data, client)
             if name in self._lost_responses:
                 response.release()

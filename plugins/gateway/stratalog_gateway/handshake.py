@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+from functools import partial
 from typing import Final
 
-from stratalog_gateway.connection import Requests
+from stratalog_gateway.connection import Requests, send_now
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import Dispatch, SaslRequests
 from stratalog_gateway.node import Node
@@ -52,6 +53,8 @@ class EndpointHandshake:
         if isinstance(connection, ssl.SSLSocket):
             connection.do_handshake()
             client.principal = self._principal(certificate_subject(connection))
+        else:
+            client.send_now = partial(send_now, connection)
         settings = self._node.settings
         if self._mechanisms is None:
             return _PlainRequests(self._dispatch, client, settings.request_bytes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from stratalog import Engine, Log, LogOffsets, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import StorageError, UnknownTopicError
@@ -20,6 +20,8 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 _CLUSTER_ID: Final = "stratalog"
 _NS_PER_MS: Final = 1_000_000
+
+T = TypeVar("T")
 
 
 class UnknownTopicIdError(UnknownTopicError):
@@ -148,13 +150,13 @@ class Node:
         return watch
 
     def wake_fetches(self, topic: str, partition: int) -> None:
-        """Wake the fetches that wait for a log.
+        """Wake the fetches that wait for a log; answer one of them on the calling thread.
 
         Call this method after an append: the log itself would wake them later.
         """
         watch = self._caches.watches.get((topic, partition))
         if watch is not None:
-            watch.wake()
+            watch.wake(may_answer=True)
 
     def close(self) -> None:
         """Wake waiting fetches, unsubscribe from all logs, and set ``is_closed``. Idempotent."""
@@ -216,17 +218,62 @@ class _Caches:
             watch.close()
 
 
+class WaitingFetch(Generic[T]):
+    """A Fetch request that waits for records. The thread that appends them may answer it. Thread-safe.
+
+    The wake-up of the client's thread, and its wait for Python's global lock, would take as long as the answer.
+
+    Args:
+        answer_now: answers the request on any thread, and returns the response that the client's thread has to send;
+            returns None if there are not enough records.
+
+    Attributes:
+        event: set when the client's thread should continue.
+    """
+
+    def __init__(self, answer_now: Callable[[], T | None]) -> None:
+        self.event, self._answer_now, self._lock = threading.Event(), answer_now, threading.Lock()
+        self._is_over = False  # under _lock, as are all below
+        self._response: T | None = None
+        self._error: BaseException | None = None
+
+    def wake(self) -> None:
+        """Wake the client's thread."""
+        self.event.set()
+
+    def answer(self) -> None:
+        """Answer the request if that is possible, and wake the client's thread."""
+        if self._lock.acquire(blocking=False):  # else another thread answers the request, or its wait has ended
+            try:
+                if not self._is_over:
+                    self._response = self._answer_now()
+            except BaseException as error:  # noqa: BLE001 - the client's thread raises it
+                self._error = error
+            finally:
+                self._is_over = self._is_over or self._response is not None or self._error is not None
+                self._lock.release()
+        self.event.set()
+
+    def end(self) -> T | None:
+        """End the wait. Return the response, or raise its error, if another thread has answered; else return None."""
+        with self._lock:
+            self._is_over = True
+            if self._error is not None:
+                raise self._error
+            return self._response
+
+
 class Watch:
     """Waiting fetches of one log. A change of the log's bounds (``LogOffsets``) wakes them. Thread-safe."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._lock = log, threading.Lock()
-        self._waiting: set[threading.Event] = set()
+        self._waiting: set[WaitingFetch[Any]] = set()
         self._closed = False
         self._unsubscribe = log.subscribe(lambda _: self.wake())
 
-    def add(self, event: threading.Event, bounds: LogOffsets) -> bool:
-        """Register ``event`` to be set at the next change of the log's bounds. Return True if the caller may wait.
+    def add(self, fetch: WaitingFetch[Any], bounds: LogOffsets) -> bool:
+        """Register a fetch to be woken at the next change of the log's bounds. Return True if the caller may wait.
 
         Return False if the bounds already differ from ``bounds``, or if the watch is closed. Raise StorageError if the
         bounds cannot be read. Call ``leave`` in all cases, even after False or an error.
@@ -234,25 +281,28 @@ class Watch:
         with self._lock:
             if self._closed:
                 return False
-            self._waiting.add(event)
+            self._waiting.add(fetch)
         return self._log.offsets() == bounds
 
-    def leave(self, event: threading.Event) -> None:
-        """Remove an event. Do nothing if the event is not registered."""
+    def leave(self, fetch: WaitingFetch[Any]) -> None:
+        """Remove a fetch. Do nothing if it is not registered."""
         with self._lock:
-            self._waiting.discard(event)
+            self._waiting.discard(fetch)
 
-    def wake(self) -> None:
-        """Set all registered events, and remove them."""
-        if not self._waiting:  # no race: a fetch that registers an event now reads the bounds afterwards
+    def wake(self, *, may_answer: bool = False) -> None:
+        """Wake and remove all registered fetches. With ``may_answer``, answer one of them on the calling thread."""
+        if not self._waiting:  # no race: a fetch that registers itself now reads the bounds afterwards
             return
         with self._lock:
             waiting, self._waiting = self._waiting, set()
-        for event in waiting:
-            event.set()
+        answered = waiting.pop() if may_answer and waiting else None
+        for fetch in waiting:
+            fetch.wake()
+        if answered is not None:
+            answered.answer()
 
     def close(self) -> None:
-        """Set and remove all registered events, and unsubscribe from the log."""
+        """Wake and remove all registered fetches, and unsubscribe from the log."""
         with self._lock:
             self._closed = True
         self._unsubscribe()

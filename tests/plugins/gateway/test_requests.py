@@ -30,7 +30,7 @@ from stratalog_gateway.groups import group_table
 from stratalog_gateway.groups.classic_group import ClassicGroup
 from stratalog_gateway.groups.group_table import GroupEntry
 from stratalog_gateway.handlers.dispatch import APIS
-from stratalog_gateway.node import Node
+from stratalog_gateway.node import Node, WaitingFetch
 from stratalog_gateway.settings import GatewaySection
 from stratalog_gateway.wire.fetch_codec import decode_fetch
 from stratalog_gateway.wire.messages import Header
@@ -346,7 +346,7 @@ def test_a_watch_is_closed_if_a_topic_has_changed_before_the_watch_is_known(
         return find(topic, partition)
 
     monkeypatch.setattr(orders.engine, "log", changed)
-    assert not node.watch("orders", 0).add(threading.Event(), find("orders", 0).offsets())
+    assert not node.watch("orders", 0).add(WaitingFetch(lambda: None), find("orders", 0).offsets())
 
 
 def test_a_fetch_keeps_its_limits(orders: Served) -> None:

@@ -5,7 +5,6 @@ Source: apache/kafka KafkaApis.handleFetchRequest, DelayedFetch.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,7 +13,7 @@ from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.fetch_sessions import FetchSessions
 from stratalog_gateway.handlers.request import ISOLATIONS, Response
-from stratalog_gateway.node import Node
+from stratalog_gateway.node import Node, WaitingFetch, Watch
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.quotas import FETCHED
 from stratalog_gateway.security.resources import Operation, ResourceType
@@ -32,6 +31,7 @@ from stratalog_gateway.wire.primitives import MalformedRequestError
 
 _NS_PER_MS: Final = 1_000_000
 _STEP_NS: Final = 500_000_000  # maximum time until a wait notices a deleted topic
+_MAX_PARTITIONS_NOW: Final = 8  # a request for more partitions is answered by the thread of its client only
 _MAX_BYTES: Final = 55 << 20  # Kafka's fetch.max.bytes of the broker
 
 
@@ -90,14 +90,16 @@ class FetchHandler:
             request = request._replace(
                 max_bytes=min(request.max_bytes, window_bytes), min_bytes=min(request.min_bytes, window_bytes)
             )
-        read_pass = self._complete(request, client)
+        return self._answer(header, request, client)
+
+    def _response(self, header: Header, request: FetchRequest, client: Client, read_pass: _ReadPass) -> Response:
         try:
-            return self._response(header, request, client, read_pass)
+            return self._encode(header, request, client, read_pass)
         except BaseException:
             read_pass.release()
             raise
 
-    def _response(self, header: Header, request: FetchRequest, client: Client, read_pass: _ReadPass) -> Response:
+    def _encode(self, header: Header, request: FetchRequest, client: Client, read_pass: _ReadPass) -> Response:
         session_id, results = self._sessions.results_to_send(
             request, [_read_small_batches(result) for result in read_pass.results]
         )
@@ -113,10 +115,10 @@ class FetchHandler:
             )
         return Response(pieces, read_pass.transfers)
 
-    def _complete(self, request: FetchRequest, client: Client) -> _ReadPass:
+    def _answer(self, header: Header, request: FetchRequest, client: Client) -> Response:
         """Read until there are enough bytes or an error, or the request's maximum wait has passed.
 
-        Return the last pass.
+        Return the response, or its unsent bytes if another thread has already sent the others.
         """
         min_bytes = min(request.min_bytes, request.max_bytes, _MAX_BYTES)
         until_ns: int | None = None
@@ -128,34 +130,58 @@ class FetchHandler:
                 or self._node.is_closed
                 or not request.partitions
             ):
-                return read_pass
+                return self._response(header, request, client, read_pass)
             now_ns = self._node.now_ns()
             if until_ns is None:
                 until_ns = now_ns + request.max_wait_ms * _NS_PER_MS
             if now_ns >= until_ns:
-                return read_pass
+                return self._response(header, request, client, read_pass)
             read_pass.release()
-            self._wait(read_pass.ends, min(until_ns, now_ns + _STEP_NS))
+            waiting = WaitingFetch(lambda: self._answer_now(header, request, client, min_bytes))
+            self._wait(waiting, read_pass.ends, min(until_ns, now_ns + _STEP_NS))
+            response = waiting.end()
+            if response is not None:
+                return response
 
-    def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
+    def _answer_now(self, header: Header, request: FetchRequest, client: Client, min_bytes: int) -> Response | None:
+        """Send the response if there are enough bytes, and if it is small. Return its unsent bytes.
+
+        Return None if the thread of the client has to answer the request, or to wait again.
+        """
+        if client.send_now is None or len(request.partitions) > _MAX_PARTITIONS_NOW:
+            return None
+        read_pass = self._read(request, client)
+        if read_pass.readable_bytes < min_bytes or read_pass.size_bytes > READ_BYTES:
+            read_pass.release()
+            return None
+        response = self._response(header, request, client, read_pass)
+        try:
+            data = b"".join(piece for piece in response.pieces if not isinstance(piece, Transfer))
+            return response._replace(pieces=[client.send_now(data)], transfers=())
+        finally:
+            response.release()
+
+    def _wait(
+        self, waiting: WaitingFetch[Response], ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int
+    ) -> None:
         """Wait until the bounds of one of the logs change, at most until the monotonic time ``until_ns``.
 
-        The event is added to each watch before the bounds of the log are compared with ``ends``, so no change is
+        The fetch is added to each watch before the bounds of the log are compared with ``ends``, so no change is
         missed.
         """
-        event, watches = threading.Event(), []
+        watches: list[Watch] = []
         try:
             for topic, partition, bounds in ends:
                 watch = self._node.watch(topic, partition)
                 watches.append(watch)
-                if not watch.add(event, bounds):
+                if not watch.add(waiting, bounds):
                     return
-            self._node.wait(event, until_ns)
+            self._node.wait(waiting.event, until_ns)
         except StorageError:
             return  # the log was deleted; the next read returns its error
         finally:
             for watch in watches:
-                watch.leave(event)
+                watch.leave(waiting)
 
     def _read(self, request: FetchRequest, client: Client) -> _ReadPass:
         read_pass = _ReadPass(min(request.max_bytes, _MAX_BYTES))

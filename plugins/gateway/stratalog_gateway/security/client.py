@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from stratalog_gateway.error_codes import Code
@@ -31,13 +32,16 @@ class Client:
 
     Attributes:
         principal: the authenticated principal; ``User:ANONYMOUS`` without authentication.
+        send_now: sends bytes to the client without waiting, and returns those that do not fit into the socket's buffer.
+            Any thread may call it while the client's request is being handled. None if that is not possible.
     """
 
-    __slots__ = ("_permissions", "endpoint", "host", "principal")
+    __slots__ = ("_permissions", "endpoint", "host", "principal", "send_now")
 
     def __init__(self, host: str, endpoint: Endpoint, permissions: Permissions | None = None) -> None:
         self.host, self.endpoint, self._permissions = host, endpoint, permissions
         self.principal = ANONYMOUS
+        self.send_now: Callable[[bytes], memoryview] | None = None
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Return True if the client may perform an operation on a resource."""
