@@ -41,10 +41,18 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that ``args`` name. The error for an unknown name suggests a similar one."""
+        """Return the command that ``args`` name. The error for an unknown name suggests a similar one.
+
+        If the settings are wrong, the help of a plugin's command is still available: all installed plugins are loaded.
+        """
         name = args[0]  # click empties the list before it raises an error for an unknown option
         try:
             return super().resolve_command(ctx, args)
+        except StorageError:
+            commands = None if set(args).isdisjoint(ctx.help_option_names) else Registry.load().commands()
+            if commands is None or name not in commands:
+                raise
+            return name, _load(commands, name), args[1:]
         except click.UsageError:
             import difflib  # noqa: PLC0415 - only errors need it
 

@@ -78,7 +78,9 @@ def test_a_variable_that_names_no_file_is_an_error(
         ("[plugins]\nmodules = ['missing_module']", "there is no module 'missing_module'"),
     ],
 )
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["verify", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], ["verify", "--help"], ["serve", "--help"], ["spark", "verify", "-h"]]
+)
 def test_help_works_with_a_wrong_settings_file(
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -93,9 +95,21 @@ def test_help_works_with_a_wrong_settings_file(
     assert run(arguments) == 0
     printed_help = capsys.readouterr().out
     assert "Usage: stratalog" in printed_help
-    is_list = "verify" not in arguments
+    is_list = len(arguments) == 1
     assert ("They are not listed, because of an error" in printed_help) is is_list
     assert (reason in " ".join(printed_help.split())) is is_list
+
+
+@pytest.mark.usefixtures("here")
+def test_help_of_a_plugins_command_works_with_a_wrong_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRATALOG_DURABILTY", "durable")
+    assert run(["serve", "--help"]) == 0
+    assert "Usage: stratalog serve" in capsys.readouterr().out
+    for arguments in (["serve", "data"], ["unknown-command", "--help"]):
+        assert run(arguments) == 2
+        assert "unknown setting 'STRATALOG_DURABILTY'" in capsys.readouterr().err
 
 
 def test_an_engine_of_a_program_reads_no_file_of_the_working_directory(here: Path, tmp_path: Path) -> None:
