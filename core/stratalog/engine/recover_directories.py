@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stratalog.config.settings_sources import Settings
@@ -14,12 +14,11 @@ from stratalog.engine.open_engine import open_engine
 from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import LogDirError, LogDirLockedError, StorageError
 from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
-from stratalog.log.folder.folder import file_names, warn_of_missing_logs
+from stratalog.log.folder.folder import file_names, missing_logs, warn_of_missing_logs
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.model.events import LogRecovered
 from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
-from stratalog.model.offsets import LogOffsets
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
@@ -31,7 +30,8 @@ from stratalog.spi.segment_store import LogFiles, SegmentStore
 class RecoveredLog:
     """Result of the recovery of one log, or the expected result of a plan.
 
-    ``segments`` is the number of recovered segments. ``error`` is the reason why the log cannot be recovered, or "".
+    ``segments`` is the number of recovered segments. ``error`` is the reason why the log cannot be recovered, the damage
+    after a clean stop, or a sentence about missing ``.log`` files; "" if there is no problem.
     """
 
     log: TopicPartition
@@ -57,7 +57,7 @@ class _Listener:
 def recover_directories(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     """Recover the logs of log directories, and close the directories cleanly.
 
-    If one log cannot be recovered, its result has the error, and the other logs are still recovered.
+    If one log cannot be recovered or is damaged, its result has the error, and the other logs are still recovered.
 
     Raises:
         LogDirError: a directory has no logs, or is in use; nothing was changed.
@@ -66,26 +66,47 @@ def recover_directories(directories: Sequence[Path], progress: Progress) -> list
     listener = _Listener()
     with open_host(Settings()) as host:
         stores = _log_directories(host, directories, may_be_unavailable=True)
-        names = {name for store in stores for name in _folders(store)}
+        lost_files = {
+            name: _describe_lost_files(store.open_log(folder))
+            for store in stores
+            for name, folder in _folders(store).items()
+        }
     with open_engine(list(directories), plugins=[listener], progress=progress) as engine:
-        all_names = sorted({*engine.partitions(), *names})  # an unavailable directory's logs may be unknown to it
-        results = {name: _offsets(engine, name) for name in all_names}
+        all_names = sorted({*engine.partitions(), *lost_files})  # an unavailable directory's logs may be unknown to it
+        results = [_recovered(engine, name, lost_files.get(name, "")) for name in all_names]
     # closing the engine has delivered all events
-    return [_recovered(name, result, listener.heard.get(name)) for name, result in results.items()]
+    return [
+        replace(result, segments=event.segments, truncated_bytes=event.truncated_bytes)
+        if (event := listener.heard.get(result.log))
+        else result
+        for result in results
+    ]
 
 
-def _offsets(engine: Engine, name: TopicPartition) -> LogOffsets | StorageError:
+def _describe_lost_files(files: LogFiles) -> str:
+    """Return a sentence about the ``.log`` files that are missing beside an index; "" if there are none."""
     try:
-        return engine.log(*name).offsets()
+        names = file_names(files)
+    except LogDirError:
+        return ""  # the load of the log reports it
+    first, *others = sorted(missing_logs(names, names)) or [""]
+    paths = files.path(first) + (f" and {len(others)} other .log files" if others else "")
+    return f"records may be lost: missing {paths}" if first else ""
+
+
+def _recovered(engine: Engine, name: TopicPartition, lost_files: str) -> RecoveredLog:
+    try:
+        view = engine.log(*name).view()
     except StorageError as error:
-        return error
+        return RecoveredLog(name, error=str(error))
+    bounds = view.offsets
+    return RecoveredLog(
+        name, log_start=bounds.log_start, log_end=bounds.log_end, error=lost_files or _text(view.damage)
+    )
 
 
-def _recovered(name: TopicPartition, result: LogOffsets | StorageError, event: LogRecovered | None) -> RecoveredLog:
-    segments, truncated_bytes = (0, 0) if event is None else (event.segments, event.truncated_bytes)
-    if isinstance(result, StorageError):
-        return RecoveredLog(name, segments, truncated_bytes, error=str(result))
-    return RecoveredLog(name, segments, truncated_bytes, result.log_start, result.log_end)
+def _text(damage: StorageError | None) -> str:
+    return "" if damage is None else str(damage)
 
 
 def plan_recovery(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
@@ -148,8 +169,8 @@ def _plan(
     first = loaded_log.segments[0].base_offset if loaded_log.segments else loaded_log.log_end
     for segment in loaded_log.segments:
         segment.close()
-    damage = "" if loaded_log.damage is None else str(loaded_log.damage)
+    error_text = _describe_lost_files(files) or _text(loaded_log.damage)
     start = max(first, state.log_starts.get(name, 0))
     return RecoveredLog(
-        name, loaded_log.recovered_segments, loaded_log.truncated_bytes, start, loaded_log.log_end, damage
+        name, loaded_log.recovered_segments, loaded_log.truncated_bytes, start, loaded_log.log_end, error_text
     )

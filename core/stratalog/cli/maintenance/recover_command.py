@@ -34,7 +34,8 @@ def recover(output: Output, directories: NamedDirectories, *, dry_run: bool) -> 
     snapshots. A directory that was closed cleanly is only opened and closed. To check its files, use
     `stratalog verify`.
 
-    The exit code is 1 if a log could not be recovered. The other logs are recovered.
+    The exit code is 1 if a log could not be recovered, if its end is damaged after a clean stop, or if a `.log` file is
+    missing and its index still exists. All other logs are recovered.
     """
     paths = [Path(path) for path in directories.paths]
     for path in paths:

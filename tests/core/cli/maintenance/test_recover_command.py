@@ -131,23 +131,41 @@ def test_a_log_that_cannot_be_recovered_is_named_and_the_others_are(
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_missing_file_between_segments_is_reported(
+@pytest.mark.parametrize("position", [1, -1])
+def test_a_missing_file_of_a_segment_is_reported(
     stratalog: Call,
     filled: Path,
     caplog: pytest.LogCaptureFixture,
     options: tuple[str, ...],
     is_clean: bool,  # noqa: FBT001 - a parameter of pytest
+    position: int,
 ) -> None:
     if not is_clean:
         (filled / ".kafka_cleanshutdown").unlink()
-    first, missing, aside, *_ = sorted((filled / "t-1").glob("*.log"))
+    logs = sorted((filled / "t-1").glob("*.log"))
+    missing = logs.pop(position)
     missing.unlink()
-    aside.rename(f"{aside}.deleted")  # by a deletion that a crash has interrupted
+    logs[2].rename(f"{logs[2]}.deleted")  # by a deletion that a crash has interrupted
     assert [row["file"] for row in stratalog("verify", filled)[1] if row.get("problem") == "damage"] == [str(missing)]
-    assert stratalog("recover", filled, *options)[0] == 0
+    code, rows, _ = stratalog("recover", filled, *options)
+    assert code == 1
+    by_partition = {row["partition"]: row for row in rows}
+    assert by_partition[0]["error"] == ""
+    assert str(missing) in str(by_partition[1]["error"])
     (warning,) = (record.getMessage() for record in caplog.records if "is missing" in record.getMessage())
     assert warning.startswith(f"{missing} is missing, but its index {missing.stem}.index exists")
-    assert first.exists()
+    assert stratalog("recover", filled, *options)[0] == (1 if options else 0)  # the first run has removed the index
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_damage_after_a_clean_stop_is_reported(stratalog: Call, filled: Path, options: tuple[str, ...]) -> None:
+    last = max((filled / "t-1").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-7])
+    code, rows, _ = stratalog("recover", filled, *options)
+    assert code == 1
+    by_partition = {row["partition"]: row for row in rows}
+    assert by_partition[0]["error"] == ""
+    assert str(last) in str(by_partition[1]["error"])
 
 
 def test_a_missing_first_segment_is_not_reported(
