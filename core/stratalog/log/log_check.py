@@ -206,9 +206,15 @@ def _find_leftovers(files: LogFiles) -> Iterator[Finding]:
 
 
 def _find_vanished(files: LogFiles) -> Iterator[Finding]:
-    """Yield a finding for each index without a segment."""
+    """Yield a finding for each index without a segment.
+
+    The files are listed twice, because a list can omit a file that another process renames at the same time.
+    """
     names = file_names(files)
-    for log, index in missing_logs(names, names).items():
+    missing = missing_logs(names, names)
+    if missing:
+        names = file_names(files)
+    for log, index in missing_logs(missing.values(), names).items():
         text = f"the file is missing and {index} exists: restore the records before the next open, which removes it"
         yield Finding(FindingKind.DAMAGE, files.path(log), 0, text)
 

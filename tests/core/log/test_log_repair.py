@@ -8,6 +8,7 @@ from entry_parts import seal
 from log_bed import LogBed, records
 from stratalog.env import PosixVfs
 from stratalog.env.vfs import FileStat
+from stratalog.log.folder.folder import file_names
 from stratalog.log.log_check import CheckpointOffset, check_log
 from stratalog.log.log_repair import is_repairable, repair_log
 from stratalog.model.messages.control import ControlType
@@ -51,6 +52,14 @@ def test_each_repairable_finding_is_repaired_once(sound: LogBed) -> None:
     assert all(repair.done for repair in repairs)
     after = check_log(sound.files(), sound.components)
     assert (after.findings, after.log_end) == ([], 6)
+
+
+def test_a_file_that_is_renamed_during_the_check_is_not_missing(sound: LogBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = file_names(sound.files())
+    lists = iter([names, [name for name in names if name != sound.path(0).name]])  # the second list omits the file
+    monkeypatch.setattr("stratalog.log.log_check.file_names", lambda _: next(lists, names))
+    assert check_log(sound.files(), sound.components).findings == []
+    assert next(lists, None) is None
 
 
 def test_the_producers_are_known_although_all_snapshots_were_damaged(bed: LogBed) -> None:

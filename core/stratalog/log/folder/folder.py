@@ -94,8 +94,8 @@ def open_segments(
 def missing_logs(indexes: Iterable[str], names: Collection[str]) -> dict[str, str]:
     """Return the names of missing ``.log`` files, each with the name of an index of its segment.
 
-    A segment below the first one is left out, and a segment with a ``.log.deleted`` file: a crash has interrupted its
-    deletion. ``names`` are the names of all files.
+    A segment with a ``.log.deleted`` file is left out: a crash has interrupted its deletion. ``names`` are the names of
+    all files.
     """
     bases = {parsed.base_offset for name in names if (parsed := parse_segment_file(name)) and _is_log(parsed)}
     missing = dict[str, str]()
@@ -104,8 +104,7 @@ def missing_logs(indexes: Iterable[str], names: Collection[str]) -> dict[str, st
         if parsed is None or parsed.state or parsed.suffix in {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX}:
             continue
         log = segment_file(parsed.base_offset, LOG_SUFFIX)
-        is_above = parsed.base_offset > min(bases, default=0)
-        if is_above and parsed.base_offset not in bases and log + DELETED_SUFFIX not in names:
+        if parsed.base_offset not in bases and log + DELETED_SUFFIX not in names:
             missing.setdefault(log, name)
     return missing
 

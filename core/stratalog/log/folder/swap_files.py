@@ -90,7 +90,8 @@ class SwapPlan:
     do ``removals``, then ``renames``, logs before their indexes: while a ``.log.swap`` file exists, the next opening
     removes files with final names in its offset range.
 
-    ``orphans`` are those of ``removals`` that are indexes without a ``.log`` file.
+    ``orphans`` are indexes without a ``.log`` file. They come first in ``removals``: without the ``.log.deleted`` file of
+    an interrupted deletion, the next opening would report a missing ``.log`` file.
 
     ``live`` maps each final name to the current name of the file. A reader uses ``live``, because it must not rename
     files.
@@ -155,10 +156,10 @@ def plan_swap(
     return SwapPlan(
         tuple(sorted(undone)),
         (
+            *(live.pop(final) for final in orphans),
             *sorted(deleted_names),
             *sorted(cleaned_names),
             *sorted(replaced_names),
-            *(live.pop(final) for final in orphans),
         ),
         tuple(pair for pair in renames if pair[1] in live),
         live,

@@ -131,7 +131,7 @@ def test_a_log_that_cannot_be_recovered_is_named_and_the_others_are(
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 @pytest.mark.parametrize("is_clean", [True, False])
-@pytest.mark.parametrize("position", [1, -1])
+@pytest.mark.parametrize("position", [0, 1, -1])
 def test_a_missing_file_of_a_segment_is_reported(
     stratalog: Call,
     filled: Path,
@@ -168,13 +168,13 @@ def test_damage_after_a_clean_stop_is_reported(stratalog: Call, filled: Path, op
     assert str(last) in str(by_partition[1]["error"])
 
 
-def test_a_missing_first_segment_is_not_reported(
-    stratalog: Call, filled: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Retention removes the ``.log`` file of the first segment before its indexes, and a crash may interrupt it."""
-    min((filled / "t-1").glob("*.log")).unlink()
-    assert stratalog("recover", filled)[0] == 0
-    assert "is missing" not in caplog.text
+def test_all_missing_files_of_a_log_are_counted(stratalog: Call, filled: Path) -> None:
+    first, *others = sorted((filled / "t-1").glob("*.log"))
+    for path in (first, *others):
+        path.unlink()
+    code, (_, row), _ = stratalog("recover", filled, "--dry-run")
+    assert code == 1
+    assert row["error"] == f"records may be lost: missing {first} and {len(others)} other .log files"
 
 
 def test_recover_of_nothing(stratalog: Call, tmp_path: Path) -> None:

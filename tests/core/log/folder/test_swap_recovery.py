@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from stratalog.log.folder.folder import missing_logs
 from stratalog.log.folder.swap_files import SwapPlan, plan_swap
 from stratalog.model.names import LOG_SUFFIX, SEGMENT_SUFFIXES, parse_segment_file, segment_file
 
@@ -211,6 +212,14 @@ def test_every_other_deleted_file_is_removed() -> None:
         "leader-epoch-checkpoint.deleted",
     ]
     assert plan_swap([*sorted(OLD), *deleted_files], lambda _: 0).removals == tuple(sorted(deleted_files))
+
+
+def test_the_next_open_reports_no_missing_file_of_a_deletion_that_was_interrupted_twice() -> None:
+    names = OLD - named("0.log") | named("0.log.deleted")
+    changes = steps(plan_swap(sorted(names), lambda _: 0))
+    for count in range(len(changes) + 1):
+        left = carried_out(names, changes[:count])
+        assert missing_logs(left, left) == {}
 
 
 def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
