@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import LogPlace, TierPlace, json_option, place_options
+from stratalog.cli.options import LogPlace, TierPlace, json_option, place_options_with
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
@@ -81,13 +81,10 @@ class Figure:
     type=click.IntRange(1, 256),
     help="Threads that append durably at the same time.",
 )
-@place_options
+@place_options_with("An existing directory. Default: the system's temporary folder.")
 @json_option
 def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
     """Measure the disk of --dir, and an object store if a tier is given.
-
-    Give --dir at most once. The directory must exist. Without --dir, the command measures the system's temporary
-    folder.
 
     The command writes to a new folder in the directory and to a new prefix below the tier's URI. At the end, it removes
     the folder and the prefix. It changes no other data. Other programs on the machine make the results less exact.

@@ -215,14 +215,19 @@ def directories_option(description: str, *, exists: bool = False) -> Callable[[C
     return click.option("--dir", "-d", "directories", multiple=True, type=NamedPath(exists=exists), help=description)
 
 
-place_options = option_group(
-    "place",
-    LogPlace,
-    config_option,
-    tier_option,
-    click.option("--tier", metavar="URI", help="URI of the tier, such as s3://bucket/prefix."),
-    directories_option("A log directory; can be repeated."),
-)
+def place_options_with(directory_help: str) -> Callable[[CommandFunction], CommandFunction]:
+    """Return ``place_options`` with another help text of ``--dir``."""
+    return option_group(
+        "place",
+        LogPlace,
+        config_option,
+        tier_option,
+        click.option("--tier", metavar="URI", help="URI of the tier, such as s3://bucket/prefix."),
+        directories_option(directory_help),
+    )
+
+
+place_options = place_options_with("A log directory; can be repeated.")
 """``--dir``, ``--tier``, ``--tier-option``, ``--config``: passed to the command as ``place``."""
 
 

@@ -129,3 +129,11 @@ def test_nothing_is_left_after_sigterm(place: Path, monkeypatch: pytest.MonkeyPa
     assert run(["bench", "--size", "1", "--dir", str(place / "disk"), "--tier", (place / "bucket").as_uri()]) == 143
     assert left(place) == before
     assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_the_help_does_not_let_a_second_directory_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "--dir", str(tmp_path), "--dir", str(tmp_path)]) == 2
+    assert "give --dir one existing directory" in capsys.readouterr().err
+    assert run(["bench", "--help"]) == 0
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "--dir PATH An existing directory. Default: the system's temporary folder." in help_text
