@@ -98,10 +98,8 @@ def judged(
     try:
         for columns in form.decode(data, table, fields=fields, limit_bytes=limit_bytes):
             chunks.append(columns_as_lists(columns))
-    except (CorruptBatchError, DecompressedSizeError) as refused:
-        error = (type(refused).__name__, refused.position)
-    except UnsupportedCompressionError as refused:
-        error = (type(refused).__name__, refused.reason, refused.position)
+    except TYPED as refused:
+        error = (type(refused).__name__, str(refused))
     return (*scan_verdict, chunks, error)
 
 
@@ -133,15 +131,14 @@ def rewritten(
             form.assign(batches, 1000, 9, stamp_ms)
             results += [bytes(copy), [column.tolist() for column in batches.table.columns]]
     except (CorruptBatchError, DecompressedSizeError, InvalidRecordError) as refused:
-        results.append((type(refused).__name__, refused.args[1:]))
+        results.append((type(refused).__name__, str(refused)))
     header = BatchHeader(base_offset=5)
     for columns in form.decode(data, table, limit_bytes=limit_bytes):
         for keep_offsets in (False, True):
             try:
                 results.append(form.encode(columns, header, None, None, keep_offsets=keep_offsets))
             except InvalidRecordError as refused:
-                # if several fields are wrong, each twin reports the one that it checks first
-                results.append(type(refused))
+                results.append((type(refused).__name__, str(refused)))
     return results
 
 

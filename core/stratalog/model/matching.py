@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stratalog.extensions import extension
+from stratalog.model.column_views import typed_view
 from stratalog.model.records import RecordColumns
 
 _SAME, _OTHER = b"\1", b"\0"
@@ -13,15 +14,21 @@ _SAME, _OTHER = b"\1", b"\0"
 
 def python_rows_of_key(records: RecordColumns, key: bytes) -> bytes:
     """Return the result of ``rows_of_key``, in pure Python."""
+    positions = typed_view(records.key_position, "i", "key_position")
+    sizes = typed_view(records.key_size, "i", "key_size")
+    if not len(positions) == len(sizes) == records.count:
+        raise ValueError(f"{len(positions)} positions and {len(sizes)} sizes of the keys of {records.count} records")
     keys = records.keys()
-    if len(keys) != records.count:
-        raise ValueError(f"there are {len(keys)} keys of {records.count} records")
     return b"".join([_SAME if record_key == key else _OTHER for record_key in keys])
 
 
 def python_first_late_row(records: RecordColumns, timestamp_ms: int, min_offset: int) -> int | None:
     """Return the result of ``first_late_row``, in pure Python."""
-    places = zip(records.timestamp_ms, records.offset, strict=True)
+    stamps = typed_view(records.timestamp_ms, "q", "timestamp_ms")
+    offsets = typed_view(records.offset, "q", "offset")
+    if len(stamps) != len(offsets):
+        raise ValueError(f"{len(stamps)} timestamps and {len(offsets)} offsets")
+    places = zip(stamps, offsets, strict=True)
     return next((row for row, (ms, offset) in enumerate(places) if ms >= timestamp_ms and offset >= min_offset), None)
 
 

@@ -68,7 +68,7 @@ cdef class PreparedBatches:
     def replace_table(self, table):
         cdef int64_t i, count = len(table)
         if count != self.batch_count:
-            raise ValueError(f"{count} batches in the place of {self.batch_count}")
+            raise ValueError(f"{count} batches cannot replace {self.batch_count} batches")
         cdef BatchRow* row = self.rows()
         counts = [row[i].record_count for i in range(count)]
         self.use(table)

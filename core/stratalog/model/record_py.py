@@ -201,6 +201,8 @@ def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[by
         if min(counts) >= 0 <= min(starts) and max(ends) <= len(raw):
             return [raw[start:end] for start, end in zip(starts, ends, strict=True)]
     end = len(raw)
+    if len(starts) != len(counts):
+        raise ValueError(f"{len(starts)} positions and {len(counts)} sizes")
     pairs = zip(starts, counts, strict=True)
     return [
         None
@@ -247,6 +249,8 @@ def _headers(
     value_at: memoryview,
     value_size: memoryview,
 ) -> list[Headers]:
+    if len(firsts) != len(counts):
+        raise ValueError(f"{len(firsts)} rows of header_first and {len(counts)} of header_count")
     total = min(len(key_at), len(key_size), len(value_at), len(value_size))
     if not total and not any(counts):
         return [()] * len(counts)

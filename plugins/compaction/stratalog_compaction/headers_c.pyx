@@ -10,9 +10,6 @@ from stratalog_compaction.columns cimport Cursor, column, start_of
 cdef enum:
     INT64_BYTES = 8
     LONGEST_TEXT = 20
-    GOOD = 0
-    OUTSIDE = 1
-    STRAY = 2
 
 cdef struct Flat:  # the headers of all records
     Cursor arena
@@ -55,7 +52,7 @@ cdef inline int64_t number_of(Cursor text, int64_t size, bint is_int64, int64_t 
     return <int64_t>(0 - value) if is_negative else <int64_t>value
 
 
-cdef int fill(
+cdef bint fill(
     const Flat* headers,
     const int32_t* first,
     const int32_t* count,
@@ -63,26 +60,26 @@ cdef int fill(
     const HeaderQuery* query,
     int64_t* numbers,
 ) noexcept nogil:
-    """Return GOOD; OUTSIDE if a field is not inside the arena; STRAY if a record refers to missing headers."""
+    """Fill ``numbers``. Return False if a field is not inside the arena, or if a record refers to missing headers."""
     cdef int64_t row, index, end
     for row in range(rows):
         numbers[row] = query.missing
         if count[row] <= 0:
             continue
         if first[row] < 0 or <int64_t>first[row] + count[row] > headers.count:
-            return STRAY
+            return False
         index = <int64_t>first[row] + count[row]
         while index > first[row]:
             index -= 1
             if headers.key_size[index] != query.name_bytes:
                 continue
             if not 0 <= headers.key_position[index] <= headers.arena_bytes - query.name_bytes:
-                return OUTSIDE
+                return False
             if memcmp(headers.arena + headers.key_position[index], query.name, query.name_bytes):
                 continue
             if headers.value_size[index] >= 0:
                 if not 0 <= headers.value_position[index] <= headers.arena_bytes - headers.value_size[index]:
-                    return OUTSIDE
+                    return False
                 numbers[row] = number_of(
                     headers.arena + headers.value_position[index],
                     headers.value_size[index],
@@ -90,14 +87,14 @@ cdef int fill(
                     query.missing,
                 )
             break
-    return GOOD
+    return True
 
 
 def header_numbers(records, bytes name, bint is_int64, int64_t missing):
     cdef int64_t rows = records.count
     cdef Flat headers
     cdef HeaderQuery query
-    cdef int outcome
+    cdef bint is_inside
     headers.count = len(records.header_key_size)
     cdef list buffers = [
         memoryview(records.arena).cast("B"),
@@ -119,9 +116,8 @@ def header_numbers(records, bytes name, bint is_int64, int64_t missing):
     numbers = memoryview(bytearray(8 * rows)).cast("q")
     cdef int64_t* number_column = <int64_t*>start_of(numbers)
     with nogil:
-        outcome = fill(&headers, first, count, rows, &query, number_column)
-    if outcome == OUTSIDE:
-        raise IndexError("a header is not inside the arena")
-    if outcome == STRAY:
-        raise IndexError("a header is not inside the flat columns")
+        is_inside = fill(&headers, first, count, rows, &query, number_column)
+    if not is_inside:
+        records.headers()  # raises the error
+        raise IndexError("the headers changed while they were read")
     return numbers

@@ -278,7 +278,7 @@ cdef class CompiledKeyMap:
         with nogil:
             processed = observe_all(&self.table, &self.marks, &keys, count)
         if processed == OUTSIDE:
-            raise outside()
+            raise outside(records)
         return processed
 
     def judge(self, records, bytearray verdicts):
@@ -297,7 +297,7 @@ cdef class CompiledKeyMap:
                     &self.table, &self.marks, &keys, value_size, next_row, count, verdict_bytes, &self.kept
                 )
             if next_row == OUTSIDE:
-                raise outside()
+                raise outside(records)
             if next_row == count:
                 return
             self.close_section()

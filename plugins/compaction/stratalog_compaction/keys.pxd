@@ -61,8 +61,10 @@ cdef inline list open_keys(Keys* keys, records):
     return held
 
 
-cdef inline object outside():
-    return IndexError("a key is not inside the arena")
+cdef inline object outside(records):
+    """Raise the error of the first key that is not inside the arena, or return another error if there is none."""
+    records.keys()
+    return IndexError("the keys changed while they were read")
 
 
 cdef inline bint add(Block* block, const Keys* keys, int64_t row) noexcept nogil:

@@ -155,7 +155,7 @@ cdef class CompiledVersionMap:
         with nogil:
             processed = observe_all(&self.table, &keys, number, count)
         if processed == OUTSIDE:
-            raise outside()
+            raise outside(records)
         return processed
 
     def judge(self, records, numbers, bytearray verdicts):
@@ -173,4 +173,4 @@ cdef class CompiledVersionMap:
         with nogil:
             is_inside = judge_all(&self.table, &keys, number, value_size, count, verdict_bytes)
         if not is_inside:
-            raise outside()
+            raise outside(records)

@@ -44,11 +44,11 @@ def test_the_rows_of_a_key_are_those_with_an_equal_key(listed: list[bytes | None
 def test_columns_that_are_wrong_are_refused(finder: Finder) -> None:
     records = columns([b"ab", b"cd"])
     outside = RecordColumns(records.arena[:3], 2, key_position=records.key_position, key_size=records.key_size)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="a field of 2 bytes at 7 is not inside the arena"):
         finder(outside, b"zzz")
-    with pytest.raises(ValueError, match="of 2 records"):
+    with pytest.raises(ValueError, match="0 positions and 0 sizes of the keys of 2 records"):
         finder(RecordColumns(records.arena, 2), b"ab")
-    with pytest.raises(TypeError, match="format i"):
+    with pytest.raises(TypeError, match="column key_position is a memoryview of format i"):
         finder(RecordColumns(records.arena, 2, key_position=records.offset, key_size=records.key_size), b"ab")
 
 
@@ -72,7 +72,7 @@ def test_the_first_late_record_need_not_have_the_least_timestamp(
     assert first_late(records, 9, -huge) == 1
     assert [first_late(records, *arguments) for arguments in [(10, 0), (5, 15), (huge, 0), (0, huge)]] == [None] * 4
     assert first_late(RecordColumns(b"", 0), 0, 0) is None
-    with pytest.raises(ValueError, match=r"\d|shorter"):
+    with pytest.raises(ValueError, match="0 timestamps and 1 offsets"):
         first_late(RecordColumns(b"", 1, int64_column([1]), int64_column()), 0, 0)
 
 

@@ -87,7 +87,7 @@ def test_another_table_takes_the_place_of_the_first(twin: type[PreparedBatches])
     assert (batches.largest_ms, batches.largest_offset) == (5, 102)
     assert batches.table.record_count.tolist() == [3, 1]
     assert batches.table.position.tolist() == [0, 42]
-    with pytest.raises(ValueError, match="1 batches"):
+    with pytest.raises(ValueError, match="1 batches cannot replace 2 batches"):
         batches.replace_table(table(row(0, 76, 1, 1, 1)))
 
 

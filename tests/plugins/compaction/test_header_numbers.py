@@ -57,12 +57,17 @@ def test_missing_headers_are_refused() -> None:
     compiled_twin(EXTENSIONS[0])
     records = columns([(("v", b"1"),)])
     stray = RecordColumns(records.arena, 1, header_first=records.header_count, header_count=records.header_count)
-    with pytest.raises(IndexError, match="flat columns"):
+    text = r"headers \[1, 2\) are not inside the 0 headers of the columns"
+    with pytest.raises(IndexError, match=text):
         header_numbers(stray, "v", "text", MISSING)
+    with pytest.raises(IndexError, match=text):
+        next(python_numbers(stray, "v", "text", MISSING))
     outside = RecordColumns(
         records.arena[:1], 1, header_first=records.header_first, header_count=records.header_count,
         header_key_position=records.header_count, header_key_size=records.header_key_size,
         header_value_position=records.header_value_position, header_value_size=records.header_value_size,
     )  # fmt: skip
-    with pytest.raises(IndexError, match="arena"):
+    with pytest.raises(IndexError, match="a field of 1 bytes at 1 is not inside the arena"):
         header_numbers(outside, "v", "text", MISSING)
+    with pytest.raises(IndexError, match="a field of 1 bytes at 1 is not inside the arena"):
+        next(python_numbers(outside, "v", "text", MISSING))

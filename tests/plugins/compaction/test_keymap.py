@@ -178,9 +178,9 @@ def test_a_key_outside_the_arena_is_refused(opener: Opener) -> None:
         b"ke", 1, offset=records.offset, key_position=records.key_position, key_size=records.key_size,
         value_position=records.value_position, value_size=records.value_size,
     )  # fmt: skip
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="a field of 3 bytes at 0 is not inside the arena"):
         key_map.observe(short_records)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="a field of 3 bytes at 0 is not inside the arena"):
         key_map.judge(short_records, bytearray(1))
 
 

@@ -119,9 +119,9 @@ def test_columns_that_do_not_fit_are_refused(opener: Opener) -> None:
         b"ke", 1, offset=records.offset[:1], key_position=records.key_position[:1], key_size=records.key_size[:1],
         value_position=records.value_position[:1], value_size=records.value_size[:1],
     )  # fmt: skip
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="a field of 3 bytes at 0 is not inside the arena"):
         version_map.observe(short_records, numbers[:1])
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="a field of 3 bytes at 0 is not inside the arena"):
         version_map.judge(short_records, numbers[:1], bytearray(1))
 
 

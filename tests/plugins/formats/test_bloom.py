@@ -80,6 +80,14 @@ def test_an_empty_filter_is_refused() -> None:
             kernels.fill_filter(bytes(8), 1, 0)
 
 
+def test_a_key_outside_the_arena_is_refused() -> None:
+    records = RecordColumns.from_records([Record(key=b"key")])
+    short_records = RecordColumns(b"ke", 1, key_position=records.key_position, key_size=records.key_size)
+    for kernels in twins.twins():
+        with pytest.raises(IndexError, match="a field of 3 bytes at 0 is not inside the arena"):
+            kernels.hash_keys(short_records)
+
+
 def test_the_bits_of_a_key_are_those_that_the_page_describes() -> None:
     """Indexes in buckets must stay readable. Other tests would pass if the reader and the writer changed together."""
     data = filter_of([b"customer-17"], BloomSection(bits_per_key=40), twins.twins()[-1])

@@ -84,6 +84,14 @@ def test_the_twins_agree_on_anything(
         assert outcomes[1:] in ([], outcomes[:1])
 
 
+def test_a_position_above_31_bits_is_refused() -> None:
+    for kernels in twins.twins():
+        builder = _offsets(kernels, 0, 10)
+        assert _add_batches(builder, [(1, BASE, 0)], 0, as_table=False) == b""
+        with pytest.raises(OverflowError, match="position 2147483648 is no int32"):
+            _add_batches(builder, [(1, BASE + 1, 0)], 1 << 31, as_table=False)
+
+
 @given(bounds, st.lists(st.tuples(sizes, st.integers(1, 9)), max_size=40))
 def test_an_entry_is_due_when_more_than_the_interval_came(bound: tuple[int, int], steps: list[tuple[int, int]]) -> None:
     interval_bytes, max_entries = bound

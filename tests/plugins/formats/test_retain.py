@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import twins
 from stratalog import Record, TimestampType
 from stratalog.errors import CorruptBatchError, InvalidRecordError, UnsupportedCompressionError
 from stratalog.spi import BatchHeader, BatchTable, Codec, CodecTable, Fields, RecordBatch, RecordFormat, Verdict
@@ -315,6 +316,16 @@ def test_twins_refuse_the_same_damage() -> None:
     assert outcomes == {bytes, str}
 
 
+def test_twins_refuse_the_same_arguments() -> None:
+    data = bytes(V2.encode(some(2), BatchHeader(), None, None))
+    table = V2.scan(data, 0, len(data), check_crc=True)
+    for kernels in twins.twins():
+        with pytest.raises(IndexError, match=f"a batch of {len(data)} bytes at 0 is not inside {len(data) - 1} bytes"):
+            kernels.retain_plain(data[:-1], table, [bytes([DROP, KEEP])], None, None)
+        with pytest.raises(InvalidRecordError, match="1 verdicts for 2 records position=0"):
+            kernels.retain_plain(data, table, [bytes([KEEP])], None, None)
+
+
 def replace_headers(record: Record) -> Record:
     return Record(timestamp_ms=record.timestamp_ms, key=record.key, value=record.value, headers=(("h", b"x"),))
 
@@ -323,4 +334,4 @@ def outcome_of(twin: BatchFormat, data: bytearray, table: BatchTable, words: Seq
     try:
         return b"".join(twin.retain(data, table, words, HORIZON_MS, limit_bytes=LIMIT_BYTES))
     except CorruptBatchError as error:
-        return f"{error.position}"
+        return f"{error} {error.position}"

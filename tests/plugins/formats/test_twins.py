@@ -318,6 +318,9 @@ def test_inconsistent_columns_are_refused(
     columns[name] = memoryview(array("q" if name in wide else "i", values))
     with pytest.raises(error) as caught:
         kernels.encode_columns(RecordColumns(b"abcde", 2, **columns), True)
+    with pytest.raises(error) as expected:
+        PYTHON.encode_columns(RecordColumns(b"abcde", 2, **columns), True)
+    assert str(caught.value) == str(expected.value)
     if isinstance(caught.value, InvalidRecordError):
         assert [index for index, _ in caught.value.record_errors] == [1]
 

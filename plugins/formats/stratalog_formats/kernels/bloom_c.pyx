@@ -8,6 +8,7 @@ from libc.string cimport memset
 
 from stratalog_formats.kernels.wire cimport Cursor, at_start, column, flat, size_of, start_of, uninitialised
 
+from stratalog_formats.kernels.bloom import hash_keys as python_hash_keys
 
 cdef extern from "crc.h" nogil:
     void crc_setup()
@@ -59,7 +60,7 @@ def hash_keys(records):
             into[made] = hashed_of(start + position[i], size[i])
             made += 1
     if not is_inside:
-        raise IndexError("a key is not inside the arena")
+        return python_hash_keys(records)  # it raises the error
     PyByteArray_Resize(out, 8 * made)
     return bytes(out)
 

@@ -235,7 +235,7 @@ def _check_places(columns: RecordColumns) -> None:
                 raise IndexError(f"a field of {size} bytes at {position} is not inside the arena")
     for first, count in zip(columns.header_first, columns.header_count, strict=True):
         if count and (first < 0 or count < 0 or first + count > total):
-            raise IndexError(f"headers {first} to {first + count} are not inside {total}")
+            raise IndexError(f"headers [{first}, {first + count}) are not inside the {total} headers of the columns")
     if total and min(columns.header_key_size) < 0:
         raise IndexError("a header's name is null")
 

@@ -29,7 +29,8 @@ from stratalog_formats.kernels.wire cimport (
     write_varint,
 )
 
-from stratalog_formats.kernels.encode import Body, bad_header_name, bad_offset, bad_timestamp, no_records, too_large
+from stratalog_formats.kernels.encode import Body, bad_header_name, bad_timestamp, no_records, too_large
+from stratalog_formats.kernels.encode import encode_columns as python_encode
 
 RECORD = Record
 """The class that ``encode_records`` accepts."""
@@ -201,9 +202,7 @@ cdef enum:
 
 cdef enum Fault:
     FINE
-    OUTSIDE
-    BAD_TIMESTAMP
-    BAD_OFFSET
+    WRONG  # the Python version of the function raises the error
     TOO_LARGE
 
 
@@ -216,13 +215,13 @@ cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fau
     """Return the size of record ``i`` after its length field. If the record is invalid, set ``fault`` and return 0."""
     cdef int64_t key = source.key_size[i], value = source.value_size[i], n, first, count = source.header_count[i], size
     if not fits(source.key_position[i], source.key_size[i], source.arena_bytes):
-        fault[0] = OUTSIDE
+        fault[0] = WRONG
         return 0
     if not fits(source.value_position[i], source.value_size[i], source.arena_bytes):
-        fault[0] = OUTSIDE
+        fault[0] = WRONG
         return 0
     if source.timestamp_ms[i] < -1:
-        fault[0] = BAD_TIMESTAMP
+        fault[0] = WRONG
         return 0
     size = record_size(
         subtract(source.timestamp_ms[i], source.timestamp_ms[0]),
@@ -234,14 +233,14 @@ cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fau
     if count:
         first = source.header_first[i]
         if first < 0 or count < 0 or first + count > source.headers:
-            fault[0] = OUTSIDE
+            fault[0] = WRONG
             return 0
         for n in range(first, first + count):
             if source.name_size[n] < 0 or not fits(source.name_position[n], source.name_size[n], source.arena_bytes):
-                fault[0] = OUTSIDE
+                fault[0] = WRONG
                 return 0
             if not fits(source.content_position[n], source.content_size[n], source.arena_bytes):
-                fault[0] = OUTSIDE
+                fault[0] = WRONG
                 return 0
             size += field_size(source.name_size[n])
             size += field_size(source.content_size[n] if source.content_size[n] >= 0 else -1)
@@ -324,16 +323,6 @@ cdef list open_source(Source* source, columns, int64_t count, bint keep_offsets)
     return views
 
 
-cdef object fault_of(Fault fault, columns, int64_t i):
-    if fault == BAD_TIMESTAMP:
-        return bad_timestamp(columns.timestamp_ms[i], i)
-    if fault == BAD_OFFSET:
-        return bad_offset(columns.offset[i], i)
-    if fault == TOO_LARGE:
-        return too_large(i)
-    return IndexError(f"the fields of record {i} are not inside the arena")
-
-
 def encode_columns(columns, bint keep_offsets):
     cdef int64_t count = columns.count, i = 0, size, total = BATCH_HEADER_BYTES, delta = -1, before, max_ms
     cdef Source source
@@ -350,7 +339,7 @@ def encode_columns(columns, bint keep_offsets):
             before = delta
             delta = i if source.offset == NULL else subtract(source.offset[i], source.offset[0])
             if not before < delta <= MAX_INT32:
-                fault = BAD_OFFSET
+                fault = WRONG
                 break
             size = row_size(&source, i, delta, &fault)
             if fault != FINE:
@@ -362,8 +351,10 @@ def encode_columns(columns, bint keep_offsets):
                 break
             if source.timestamp_ms[i] > max_ms:
                 max_ms = source.timestamp_ms[i]
+    if fault == TOO_LARGE:
+        raise too_large(i)
     if fault != FINE:
-        raise fault_of(fault, columns, i)
+        return python_encode(columns, keep_offsets)
     buffer = uninitialised(total + SLACK_BYTES)
     p = at_start(buffer)
     memset(p, 0, BATCH_HEADER_BYTES)

@@ -20,6 +20,7 @@ from stratalog.spi import AbortedTransaction, BatchTable, IndexBuilder, Prepared
 OFFSET_ENTRY: Final = Struct(">ii")  # last offset, relative to the base offset; position
 TIME_ENTRY: Final = Struct(">qi")  # timestamp; offset, relative to the base offset
 _MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+_MAX_POSITION: Final = (1 << 31) - 1
 
 
 class _Entries(IndexBuilder):
@@ -102,6 +103,8 @@ class OffsetEntries(_Entries):
             return b""
         if last_offset <= self._last_offset:
             raise not_ascending("offset", last_offset, self._last_offset, position)
+        if not 0 <= position <= _MAX_POSITION:
+            raise OverflowError(f"position {position} is no int32")
         self._last_offset = last_offset
         self._count += 1
         return OFFSET_ENTRY.pack(last_offset - self._base_offset, position)

@@ -1,8 +1,13 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Rebuilding of log bytes from rows and frames of layout ``parquet``, as compiled code; see ``rebuild``."""
+"""Rebuilding of log bytes from rows and frames of layout ``parquet``, as compiled code; see ``rebuild``.
+
+If frames or rows are wrong, the Python version of the function raises the error.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
+
+from stratalog_formats.kernels.rebuild import rebuild_pieces as python_rebuild
 
 from stratalog_formats.kernels.scan_c cimport checksum_of
 from stratalog_formats.kernels.wire cimport (
@@ -31,14 +36,6 @@ cdef enum:
     BATCH_PIECE = 0
     BYTES_PIECE = 1
     BYTES_HEAD_BYTES = 9
-
-
-cdef enum Fault:
-    FINE
-    TOO_LARGE
-    OUTSIDE
-    TOO_FEW_ROWS
-    MALFORMED
 
 
 cdef struct Values:  # a column of variable width; ``bits`` may be NULL
@@ -94,25 +91,21 @@ cdef int64_t body_size(const Rows* rows, int64_t i, int64_t delta_ms, int64_t de
     return size
 
 
-cdef Fault write_batch(uint8_t** into, const uint8_t* end, const Rows* rows, Cursor header, int64_t* row) noexcept nogil:
-    """Write one batch to ``into``, and move ``into`` and ``row`` to the end of the batch. Return FINE or a fault."""
+cdef bint write_batch(uint8_t** into, const uint8_t* end, const Rows* rows, Cursor header, int64_t* row) noexcept nogil:
+    """Write one batch to ``into``, and move ``into`` and ``row`` to the end of the batch. Return False if it is wrong."""
     cdef uint8_t* start = into[0]
     cdef uint8_t* at = start + BATCH_HEADER_BYTES
     cdef int64_t base_offset = <int64_t>big_64(header), base_ms = <int64_t>big_64(header + 27)
     cdef int64_t count = <int32_t>big_32(header + 57), i, n, size, delta, delta_ms
     cdef const int64_t* stamps = rows.producer_stamps if header[22] & LOG_APPEND_TIME else rows.stamps
-    if count < 1 or count > rows.count - row[0]:
-        return TOO_FEW_ROWS
-    if end - start < BATCH_HEADER_BYTES:
-        return TOO_LARGE
+    if count < 1 or count > rows.count - row[0] or end - start < BATCH_HEADER_BYTES:
+        return False
     memcpy(start, header, BATCH_HEADER_BYTES)
     for i in range(row[0], row[0] + count):
         delta_ms, delta = subtract(stamps[i], base_ms), subtract(rows.offsets[i], base_offset)
         size = body_size(rows, i, delta_ms, delta)
-        if size < 0:
-            return OUTSIDE
-        if varint_size(size) + size > end - at:
-            return TOO_LARGE
+        if size < 0 or varint_size(size) + size > end - at:
+            return False
         at = write_varint(at, size)
         at[0] = 0
         at = write_varint(write_varint(at + 1, delta_ms), delta)
@@ -123,34 +116,31 @@ cdef Fault write_batch(uint8_t** into, const uint8_t* end, const Rows* rows, Cur
     put_32(start + 8, <uint32_t>(at - start - OVERHEAD_BYTES))
     put_32(start + BATCH_CRC_POSITION, checksum_of(start + BATCH_CHECKED_FROM, at - start - BATCH_CHECKED_FROM))
     into[0], row[0] = at, row[0] + count
-    return FINE
+    return True
 
 
-cdef Fault write_pieces(
+cdef bint write_pieces(
     uint8_t** into, const uint8_t* end, const Rows* rows, Cursor at, Cursor stop, int64_t row
 ) noexcept nogil:
-    cdef Fault fault
+    """Write all pieces, and move ``into`` to their end. Return False if a piece is wrong or does not fit."""
     cdef int64_t size
     while at < stop:
         if at[0] == BATCH_PIECE and stop - at > BATCH_HEADER_BYTES:
-            fault = write_batch(into, end, rows, at + 1, &row)
-            if fault != FINE:
-                return fault
+            if not write_batch(into, end, rows, at + 1, &row):
+                return False
             at += 1 + BATCH_HEADER_BYTES
         elif at[0] == BYTES_PIECE and stop - at >= BYTES_HEAD_BYTES:
             size = little_32(at + 1)
-            if size > stop - at - BYTES_HEAD_BYTES or little_32(at + 5) > rows.count - row:
-                return OUTSIDE
-            if size > end - into[0]:
-                return TOO_LARGE
+            if size > stop - at - BYTES_HEAD_BYTES or little_32(at + 5) > rows.count - row or size > end - into[0]:
+                return False
             row += little_32(at + 5)
             at += BYTES_HEAD_BYTES
             memcpy(into[0], at, size)
             into[0] += size
             at += size
         else:
-            return MALFORMED
-    return FINE
+            return False
+    return True
 
 
 cdef object sized(object data, int64_t size):
@@ -175,9 +165,9 @@ cdef list open_values(Values* into, int64_t count, bits, ends, data):
 def rebuild_pieces(frames, rows, int64_t first_row, int64_t log_bytes):
     cdef Rows found
     cdef int64_t count = rows.row_count, headers
-    cdef Fault fault
+    cdef bint is_complete
     if not 0 <= first_row <= count or log_bytes < 0:
-        raise ValueError(f"row {first_row} of {count}, {log_bytes} bytes")
+        return python_rebuild(frames, rows, first_row, log_bytes)
     cdef list held = [sized(of, 8 * count) for of in (rows.offsets, rows.stamps, rows.producer_stamps)]
     held.append(sized(rows.header_ends, 4 * (count + 1)))
     found.count = count
@@ -197,15 +187,7 @@ def rebuild_pieces(frames, rows, int64_t first_row, int64_t log_bytes):
     out = uninitialised(log_bytes)
     cdef uint8_t* into = at_start(out)
     with nogil:
-        fault = write_pieces(&into, into + log_bytes, &found, at, stop, first_row)
-    if fault == TOO_LARGE:
-        raise ValueError(f"the pieces make more than {log_bytes} bytes")
-    if fault == TOO_FEW_ROWS:
-        raise ValueError("a batch has more rows than are left")
-    if fault == OUTSIDE:
-        raise ValueError("a value or piece is not inside its column")
-    if fault == MALFORMED:
-        raise ValueError("a piece is malformed")
-    if into != at_start(out) + log_bytes:
-        raise ValueError(f"the pieces make {into - at_start(out)} bytes, not {log_bytes}")
+        is_complete = write_pieces(&into, into + log_bytes, &found, at, stop, first_row)
+    if not is_complete or into != at_start(out) + log_bytes:
+        return python_rebuild(frames, rows, first_row, log_bytes)
     return out

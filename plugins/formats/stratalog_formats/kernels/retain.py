@@ -47,6 +47,10 @@ def retain_plain(
     """
     view, retained = memoryview(data), bytearray()
     for row, batch in enumerate(batches):
+        if not 0 <= batch.position <= view.nbytes - batch.size_bytes or batch.size_bytes < BATCH_HEADER_BYTES:
+            raise IndexError(
+                f"a batch of {batch.size_bytes} bytes at {batch.position} is not inside {view.nbytes} bytes"
+            )
         verdict, horizon = bytes(verdicts[row]), batch.delete_horizon_ms
         if len(verdict) != batch.record_count:
             raise wrong_count(len(verdict), batch.record_count, batch.position)

@@ -10,7 +10,6 @@ from cpython.bytearray cimport PyByteArray_Resize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy
 
-from stratalog.errors import CorruptBatchError, InvalidRecordError
 from stratalog.spi import Verdict
 
 from stratalog_formats.kernels.scan_c cimport checksum_of
@@ -38,6 +37,8 @@ from stratalog_formats.kernels.wire cimport (
     varint_size,
     write_varint,
 )
+
+from stratalog_formats.kernels.retain import retain_plain as python_retain
 
 cdef enum:
     DELETE_HORIZON = 0x40
@@ -168,7 +169,7 @@ cdef uint8_t* retain_one(
 
 
 def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
-    """Return the kept parts of batches, concatenated; see ``retain.retain_plain``."""
+    """Return the kept parts of batches, concatenated; see ``retain.retain_plain``, which raises the errors."""
     cdef int64_t rows = len(batches), row, records = 0, total = 0
     view = flat(data)
     cdef Cursor start = start_of(view)
@@ -198,9 +199,9 @@ def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
     cdef Py_buffer words
     for row in range(rows):
         if not 0 <= position[row] <= room - size[row] or size[row] < BATCH_HEADER_BYTES:
-            raise IndexError(f"a batch of {size[row]} bytes at {position[row]} is not inside {room} bytes")
+            return python_retain(data, batches, verdicts, horizon_ms, retain_empty)
         if len(verdicts[row]) != count[row]:
-            raise InvalidRecordError(f"{len(verdicts[row])} verdicts for {count[row]} records position={position[row]}")
+            return python_retain(data, batches, verdicts, horizon_ms, retain_empty)
         records += count[row]
         total += size[row]
     out = uninitialised(total + SLACK_BYTES * (records + 1))
@@ -213,7 +214,7 @@ def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
         end = retain_one(into, &batch, <Cursor>words.buf, sets_horizon, horizon, stays_empty)
         PyBuffer_Release(&words)
         if end == NULL:
-            raise CorruptBatchError("the records do not fit their batch", "", position[row])
+            return python_retain(data, batches, verdicts, horizon_ms, retain_empty)
         into = end
     PyByteArray_Resize(out, into - at_start(out))
     return out
