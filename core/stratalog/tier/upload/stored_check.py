@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from stratalog.errors import CorruptionError, ObjectNotFoundError
@@ -120,10 +120,30 @@ def _difference(
             return f"bytes [{start}, {end})"
     if digest.hexdigest() != sha256:
         return "the .log file"
-    for kind, data in files.items():
-        if kind in entry.slices and layout.read_index(entry, kind, store.read_exactly) != data:
-            return f"the {kind} file"
-    return ""
+    returned_files = _read_small_files(entry, files, store, layout)
+    return next((f"the {kind} file" for kind, data in returned_files if data != files[kind]), "")
+
+
+def _read_small_files(
+    entry: StoredSegment, kinds: Iterable[FileKind], store: TierStore, layout: GuardedLayout
+) -> Iterator[tuple[FileKind, bytes | None]]:
+    """Yield the files of these kinds that a segment has, read through its layout.
+
+    A request also reads the bytes after the requested range, because small files are usually stored one after another.
+    """
+    places = {kind: entry.slices[kind] for kind in kinds if kind in entry.slices}
+    ahead_bytes = min(sum(place.size_bytes for place in places.values()), store.limits.fetch_chunk_bytes)
+    read_key, read_start, read_bytes = "", 0, b""
+
+    def fetch(key: str, start: int, end: int) -> bytes:
+        nonlocal read_key, read_start, read_bytes
+        if key != read_key or not read_start <= start <= end <= read_start + len(read_bytes):
+            read_end = max(end, min(start + ahead_bytes, object_end(entry, key)))
+            read_key, read_start, read_bytes = key, start, store.read_exactly(key, start, read_end)
+        return read_bytes[start - read_start : end - read_start]
+
+    for kind in sorted(places, key=lambda kind: places[kind].position):
+        yield kind, layout.read_index(entry, kind, fetch)
 
 
 def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
@@ -134,11 +154,8 @@ def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, 
         CorruptObjectError: a small file cannot be read by the old entry.
         StoreError: the store failed; nothing is known about the new entry.
     """
-    files: dict[FileKind, bytes] = {
-        kind: data
-        for kind in old.slices
-        if kind is not FileKind.LOG and (data := layout.read_index(old, kind, store.read_exactly)) is not None
-    }
+    kinds = [kind for kind in old.slices if kind is not FileKind.LOG]
+    files = {kind: data for kind, data in _read_small_files(old, kinds, store, layout) if data is not None}
     read_back(renewed, old.sha256, files, store, layout)
 
 

@@ -214,6 +214,16 @@ def test_the_setting_determines_the_number_of_segments_that_are_read_back(verify
     assert store.reads == expected, "two objects of each segment that is read back"
 
 
+def test_small_files_that_are_stored_next_to_each_other_are_read_back_with_one_request() -> None:
+    tested_bed = bed(verify="always")
+    store = Counting(tested_bed.bucket)
+    source = made_segment(0, 10, files={kind: kind.encode() * 9 for kind in FileKind if kind is not FileKind.LOG})
+    tested_bed.open(store).log(LOG, TOPIC_ID).offload(
+        [source], layout="pair", leader_epoch=0, log_start=0, high_watermark=10
+    )
+    assert store.reads == 2, "one for the log and one for the small files"
+
+
 def test_our_layouts_are_read_back_only_if_the_store_has_no_checksums() -> None:
     for mode, trusts_store, is_bundled, expected in (
         ("auto", True, True, False),
