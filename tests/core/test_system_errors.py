@@ -37,6 +37,13 @@ def test_an_error_condemns_the_directory_unless_the_table_lists_it(number: int) 
     assert error.reason == os.strerror(number).lower()
 
 
+def test_the_advice_for_a_read_only_file_system_is_to_make_it_writable() -> None:
+    """The general advice, to repair the disk, would be wrong for a directory that was mounted for reading."""
+    error = log_dir_error(OSError(errno.EROFS, os.strerror(errno.EROFS)), "/logs")
+    assert isinstance(error, LogDirOfflineError)
+    assert str(error).startswith("read-only file system path=/logs: make the file system writable")
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENXIO, errno.EISDIR])
 def test_an_error_about_no_file_condemns_no_directory(number: int) -> None:
     error = log_dir_error(IrregularFileError(number, "a FIFO has the name of a file"), "/logs/t-0/x")

@@ -52,4 +52,7 @@ def log_dir_error(error: OSError, path: str) -> LogDirError:
     if isinstance(error, IrregularFileError):
         return NotAFileError(reason, path)
     error_class = next((kind for numbers, kind in _TABLE if error.errno in numbers), LogDirOfflineError)
-    return error_class(reason.lower(), path)
+    log_error = error_class(reason.lower(), path)
+    if error.errno == errno.EROFS:
+        log_error.advised("make the file system writable, then repeat the command or open the engine again")
+    return log_error

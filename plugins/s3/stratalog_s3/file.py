@@ -378,6 +378,9 @@ class FileStore(ObjectStore):
         if isinstance(error, PermissionError):
             advice = f"give this user read and write access to the folder {self._root}"
             return StorePermissionError("permission denied", key or self.uri).advised(advice)
+        if error.errno == errno.EROFS:
+            advice = f"make the file system of the folder {self._root} writable"
+            return StorePermissionError("read-only file system", key or self.uri).advised(advice)
         problem = convert_error(error, key, self.uri, SecretOptions({}))
         return problem if isinstance(problem, StoreError) else StoreError(str(problem), key)
 

@@ -175,6 +175,15 @@ def test_a_missing_right_names_the_folder(open_store: OpenStore, tmp_path: Path,
     )
 
 
+def test_a_read_only_file_system_names_the_folder(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs("write", errno.EROFS)))
+    with pytest.raises(StorePermissionError) as caught:
+        store.put_file("a/b", BytesSource(b"x"), deadline_ns=deadline_ns)
+    assert str(caught.value) == (
+        f"read-only file system key=a/b: make the file system of the folder {tmp_path} writable"
+    )
+
+
 @pytest.mark.parametrize("fail", ["write", "sync", "link"])
 def test_a_create_that_fails_leaves_nothing(open_store: OpenStore, tmp_path: Path, deadline_ns: int, fail: str) -> None:
     store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(fail)))
