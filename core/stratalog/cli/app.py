@@ -141,7 +141,9 @@ Completion:  Run eval "$(_STRATALOG_COMPLETE=bash_source stratalog)" in
 """
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}, epilog=_EPILOG
+)
 @click.version_option(stratalog.__version__, prog_name="stratalog")
 def app() -> None:
     """Kafka's storage layer as a library: show logs, move them to object stores, and read them back."""

@@ -52,34 +52,13 @@ class Figure:
 
 
 @click.command()
+@click.option("--size", "size_mib", default=64, type=click.IntRange(1), help="MiB of records to write and read.")
+@click.option("--value-bytes", default=100, type=click.IntRange(0, 1 << 20), help="Size of each record's value.")
 @click.option(
-    "--size",
-    "size_mib",
-    default=64,
-    show_default=True,
-    type=click.IntRange(1),
-    help="MiB of records to write and read.",
+    "--compression", type=click.Choice(_COMPRESSIONS), default="uncompressed", help="Value of compression.type."
 )
 @click.option(
-    "--value-bytes",
-    default=100,
-    show_default=True,
-    type=click.IntRange(0, 1 << 20),
-    help="Size of each record's value.",
-)
-@click.option(
-    "--compression",
-    type=click.Choice(_COMPRESSIONS),
-    default="uncompressed",
-    show_default=True,
-    help="Value of compression.type.",
-)
-@click.option(
-    "--threads",
-    default=16,
-    show_default=True,
-    type=click.IntRange(1, 256),
-    help="Threads that append durably at the same time.",
+    "--threads", default=16, type=click.IntRange(1, 256), help="Threads that append durably at the same time."
 )
 @place_options_with("An existing directory. Default: the system's temporary folder.")
 @json_option

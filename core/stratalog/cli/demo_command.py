@@ -84,7 +84,6 @@ class DemoStep:
 @click.option(
     "--records",
     default=1_000_000,
-    show_default=True,
     type=click.IntRange(1),
     help="Number of records that the demo appends to a topic of its own.",
 )

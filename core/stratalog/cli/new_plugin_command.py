@@ -13,13 +13,7 @@ from stratalog.cli.output import Output
 @click.command("new-plugin")
 @click.argument("kind")
 @click.argument("name")
-@click.option(
-    "--into",
-    type=click.Path(path_type=Path),
-    default=".",
-    show_default=True,
-    help="Parent of the new folder stratalog-NAME.",
-)
+@click.option("--into", type=click.Path(path_type=Path), default=".", help="Parent of the new folder stratalog-NAME.")
 @json_option
 def new(output: Output, kind: str, name: str, into: Path) -> int:
     """Write an installable plugin with one component NAME of the kind KIND, for example cleanup-policy or codec.

@@ -295,7 +295,7 @@ def count_option(results: str) -> Callable[[CommandFunction], CommandFunction]:
 def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[CommandFunction], CommandFunction]:
     """Return an option that accepts the values of an enum; ``click.Choice`` of an enum would accept the names."""
     words = click.Choice([choice.value for choice in choices])
-    return click.option(name, type=words, default=default.value, show_default=True)
+    return click.option(name, type=words, default=default.value)
 
 
 topics_option = click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")

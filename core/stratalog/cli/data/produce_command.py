@@ -105,9 +105,7 @@ class RecordInput:
 
     def _record(self, key: bytes | None, value: bytes | None) -> Record:
         return Record(
-            key=None if key == self.null else key,
-            value=None if value == self.null else value,
-            headers=self.headers,
+            key=None if key == self.null else key, value=None if value == self.null else value, headers=self.headers
         )
 
     def _line(self, line: bytes) -> Record:
@@ -181,7 +179,6 @@ def _headers(_context: click.Context, _option: click.Parameter, settings: tuple[
     "form",
     type=click.Choice([form.value for form in InputForm]),
     default=InputForm.LINES.value,
-    show_default=True,
     help="lines: each line is a record. json: each line is an object with key, value, headers, partition and "
     "timestamp_ms, in the form of `consume --json`; --json concerns only the output. files: each FILE is the value of "
     "one record.",

@@ -52,7 +52,7 @@ def list_topics(place: LogPlace, output: Output) -> int:
 
 @topics.command("create")
 @click.argument("topic")
-@click.option("--partitions", default=1, show_default=True, type=click.IntRange(1), help="Number of partitions.")
+@click.option("--partitions", default=1, type=click.IntRange(1), help="Number of partitions.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
 @place_options
 @json_option

@@ -15,7 +15,7 @@ _STATUS = ("duty", "runs", "failures", "error")
 
 @click.command("run")
 @place_options
-@click.option("--metrics/--no-metrics", default=True, show_default=True, help="Run the service metrics.")
+@click.option("--metrics/--no-metrics", default=True, help="Run the service metrics.")
 @json_option
 def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
     """Run an engine: services, and background duties (sync, roll, retention, compaction, offload).

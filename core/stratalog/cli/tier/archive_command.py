@@ -69,7 +69,6 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
     "--interval",
     type=NumberRange(0.1),
     default=5.0,
-    show_default=True,
     help="With --follow: seconds between two passes over the log directories.",
 )
 @click.option(

@@ -37,11 +37,7 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
     help="For an estimate, without URI: number of bytes (after compression) that are written to the topic each second.",
 )
 @click.option(
-    "--partitions",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1),
-    help="For an estimate: number of partitions of the topic.",
+    "--partitions", default=1, type=click.IntRange(1), help="For an estimate: number of partitions of the topic."
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
 @price_options

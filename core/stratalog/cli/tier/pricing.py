@@ -19,18 +19,9 @@ _PART_BYTES_VARIABLE: Final = "STRATALOG_PLUGINS_S3_PART_BYTES"
 price_options = option_group(
     "prices",
     lambda price_writes, price_reads, price_storage: Prices(price_writes, price_reads, price_storage),  # noqa: PLW0108 - the parameters have the options' names
-    click.option(
-        "--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Price of one GiB for one month."
-    ),
-    click.option(
-        "--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Price of 1,000 GET requests."
-    ),
-    click.option(
-        "--price-writes",
-        default=_DEFAULT.thousand_writes,
-        show_default=True,
-        help="Price of 1,000 PUT or LIST requests.",
-    ),
+    click.option("--price-storage", default=_DEFAULT.gib_month, help="Price of one GiB for one month."),
+    click.option("--price-reads", default=_DEFAULT.thousand_reads, help="Price of 1,000 GET requests."),
+    click.option("--price-writes", default=_DEFAULT.thousand_writes, help="Price of 1,000 PUT or LIST requests."),
 )
 """``--price-writes``, ``--price-reads`` and ``--price-storage``: passed to the command as ``prices``."""
 

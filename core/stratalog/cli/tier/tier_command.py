@@ -74,15 +74,7 @@ def list_tier(output: Output, place: TierPlace, topic: str | None, partition: in
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
 @click.option(
-    "--count",
-    "-c",
-    "--limit",
-    "limit",
-    metavar="N",
-    default=50,
-    show_default=True,
-    type=MANY,
-    help="Maximum number of commits.",
+    "--count", "-c", "--limit", "limit", metavar="N", default=50, type=MANY, help="Maximum number of commits."
 )
 @json_option
 def show_history(output: Output, place: TierPlace, topic: str, partition: int, limit: int) -> None:

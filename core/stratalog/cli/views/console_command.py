@@ -28,7 +28,6 @@ _POLL_S: Final = 0.2
     "--listen",
     "address",
     default="127.0.0.1:8088",
-    show_default=True,
     type=listener,
     metavar="HOST:PORT",
     help="Address of the page. Port 0 means any free port.",

@@ -23,14 +23,12 @@ from stratalog.tier.upkeep.cost import Prices
     "-o",
     "file",
     default="report.html",
-    show_default=True,
     type=NamedPath(dir_okay=False, path_type=Path),
     help="The file to write.",
 )
 @click.option(
     "--orphans/--no-orphans",
     default=True,
-    show_default=True,
     help="Search the tier for orphans. This lists the objects of the tier, and reads every manifest root.",
 )
 @price_options
