@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -35,29 +35,19 @@ _TOPICS: Final[Columns[TopicActivity]] = {
     "tier lag": lambda topic: size_text(topic.tier_lag_bytes),
     "next": lambda topic: f"cannot be read: {topic.error}" if topic.error else topic.next,
 }
-_GROUPS: Final = ("group", "topic", "lag")
 # minimum width of a terminal in characters, and the columns that are shown at this width
 _WIDTHS: Final = (
     (110, tuple(_TOPICS)),
     (80, ("topic", "rate/s", "HW", "local", "tier", "tier lag", "next")),
     (0, ("topic", "rate/s", "HW", "tier lag")),
 )
-_JSON_TOPICS: Final = (
-    "topic", "partitions", "rate", "high_watermark", "log_end", "local_bytes", "tier_bytes", "tier_lag_bytes", "next",
-    "error",
-)  # fmt: skip
 _SECOND_MS: Final = 1000
 WINDOW_MS: Final = 30_000  # window of a rate; long, because writers checkpoint the high watermark every few seconds
 
 
 @click.command()
 @click.option(
-    "--interval",
-    default=2.0,
-    show_default=True,
-    type=NumberRange(0.1, 3600),
-    metavar="SECONDS",
-    help="Time between two samples.",
+    "--interval", default=2.0, type=NumberRange(0.1, 3600), metavar="SECONDS", help="Time between two samples."
 )
 @click.option(
     "--once", is_flag=True, help="Print one table, and exit. The table has no rates, because a rate needs two samples."
@@ -97,35 +87,26 @@ def _tables(sample: ActivitySample, width: int) -> list[TitledTable]:
     rows = [[_TOPICS[column](topic) for column in columns] for topic in topics]
     tables: list[TitledTable] = [("topics", columns, rows)]
     if groups:
-        lags = [(group.group, group.topic, group.lag) for group in groups]
-        tables.append(("groups", _GROUPS, lags))
+        tables.append(("groups", GroupActivity._fields, groups))
     if sample.group_error:
         tables.append(("groups", ("error",), [(sample.group_error,)]))
     return tables
 
 
 def _print_json(output: Output, sample: ActivitySample) -> None:
-    for topic in sample.topics:
-        output.item({"time_ms": sample.time_ms, **{name: getattr(topic, name) for name in _JSON_TOPICS}})
-    for group in sample.groups:
-        output.item({"time_ms": sample.time_ms, **{name: getattr(group, name) for name in _GROUPS}})
+    activities: list[TopicActivity | GroupActivity] = [*sample.topics, *sample.groups]
+    for activity in activities:
+        output.item({"time_ms": sample.time_ms, **activity._asdict()})
     if sample.group_error:
         output.item({"time_ms": sample.time_ms, "error": sample.group_error})
     output.flush()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicActivity:
-    """State of one topic.
+class TopicActivity(NamedTuple):
+    """State of one topic: sums over its partitions. The names of the fields are the keys of the JSON output.
 
     Attributes:
-        topic: name of the topic.
-        partitions: number of partitions.
-        log_end: sum of the partitions' log end offsets.
-        high_watermark: sum of the partitions' high watermarks.
         rate: growth of ``high_watermark`` in offsets per second; None before the second sample.
-        local_bytes: size on local disk.
-        tier_bytes: size in the tier.
         tier_lag_bytes: size of the closed segments that are not in the tier yet.
         next: next actions of retention and compaction; "" if nothing is planned.
         error: reason why a partition cannot be read, or "".
@@ -133,9 +114,9 @@ class TopicActivity:
 
     topic: str
     partitions: int
-    log_end: int
-    high_watermark: int
     rate: float | None
+    high_watermark: int
+    log_end: int
     local_bytes: int
     tier_bytes: int
     tier_lag_bytes: int
@@ -143,12 +124,10 @@ class TopicActivity:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupActivity:
-    """Lag of one group in one topic.
+class GroupActivity(NamedTuple):
+    """Lag of one group in one topic: the sum over the partitions for which the group has committed an offset.
 
-    ``lag`` is the sum of the lags in all partitions for which the group has committed an offset; None if the reader has
-    none of these partitions.
+    ``lag`` is None if the reader has none of these partitions.
     """
 
     group: str
@@ -246,9 +225,9 @@ def _activity(topic: str, logs: list[LogOverview], rate: float | None) -> TopicA
     return TopicActivity(
         topic,
         len(logs),
-        sum(log.offsets.log_end for log in logs),
-        sum(log.offsets.high_watermark for log in logs),
         rate,
+        sum(log.offsets.high_watermark for log in logs),
+        sum(log.offsets.log_end for log in logs),
         sum(log.local_bytes for log in logs),
         sum(log.tier_bytes for log in logs),
         sum(log.waiting_bytes for log in logs),
