@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from stratalog import __version__
+from stratalog.cli.parameters import Start, start_of
 from stratalog.cli.views.browse import AvroText, Query, Shape, read_page, show_record
 from stratalog.cli.views.overview import Detail, GroupLag, collect_log, tier_log
 from stratalog.cli.views.page import offset_bounds, render, time_bounds
@@ -17,6 +18,7 @@ from stratalog.client.committed_offsets import CommittedOffsets, lag
 from stratalog.env.clock import Clock
 from stratalog.errors import ConfigError
 from stratalog.model.names import TopicPartition, unknown_topic
+from stratalog.model.offsets import Isolation
 from stratalog.reading.reader import Reader
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_diff import SegmentDifference, differences
@@ -28,6 +30,7 @@ _PARTITIONS: Final = 10
 _GROUP_ROWS: Final = 100
 _COMMITS: Final = 50
 _DIFFERENCES: Final = 500
+_MOST_NUMBER: Final = 1 << 31
 _REFRESH_PAUSE: Final = 10  # pause before the next refresh, as a multiple of the last refresh's duration
 
 
@@ -46,8 +49,12 @@ class Part:
         return (self.number + 1) * self.size < self.total
 
 
-def part_of(rows: Sequence[T], number: int, size: int) -> Part:
-    """Return page ``number`` (from 0) of a list, with at most ``size`` rows."""
+def part_of(rows: Sequence[T], query: Mapping[str, str], size: int) -> Part:
+    """Return page ``query["page"]`` (from 0) of a list, with at most ``size`` rows; the first page if it is ""."""
+    text = query["page"] or "0"
+    if not text.isdecimal() or int(text) >= _MOST_NUMBER:
+        raise ConfigError(f"{text!r} is not the number of a page")
+    number = int(text)
     return Part(rows[number * size : (number + 1) * size], number, len(rows), size)
 
 
@@ -55,7 +62,9 @@ class ConsolePages:
     """Pages about the logs of a reader. Each method returns an HTML document. Thread-safe: requests run one at a time.
 
     The methods raise UnknownTopicError if the topic or partition does not exist, ConfigError for other wrong arguments,
-    and StorageError if the logs cannot be read. The argument ``number`` is the page number of a long list, from 0.
+    BadParameter for a wrong position, and StorageError if the logs cannot be read. The argument ``query`` has the values
+    that the user entered, by the names of the fields; "" is a field without a value. ``query["page"]`` is the page number
+    of a long list, from 0.
 
     Args:
         reader: the logs. A request first refreshes the reader, unless the last refresh was recent. After the request,
@@ -94,28 +103,28 @@ class ConsolePages:
         place = {"location": self._reader.location, "now_ms": self._clock.now_ms(), "version": __version__}
         return render(template, title=f"{title} - stratalog console", **place, **values)
 
-    def topics(self, number: int) -> str:
+    def topics(self, query: Mapping[str, str]) -> str:
         """Return a page with a list of topics."""
         with self._lock_reader() as reader:
             infos = reader.topics()
             names = sorted(infos, key=lambda topic: (topic.startswith("__"), topic))
-            part = part_of([infos[name] for name in names], number, _TOPICS)
+            part = part_of([infos[name] for name in names], query, _TOPICS)
             tier_uri = "" if reader.tier is None else reader.tier.uri
         is_tier = reader.location == tier_uri  # the settings of each log are in its manifest
         return self._render("console_topics.html", "topics", part=part, tier_uri=tier_uri, is_tier=is_tier)
 
-    def topic(self, topic: str, number: int) -> str:
+    def topic(self, query: Mapping[str, str], topic: str) -> str:
         """Return a page with a list of the partitions of a topic."""
         with self._lock_reader() as reader:
             info = reader.topics().get(topic)
             if info is None:
                 raise unknown_topic(topic, reader.topics(), reader.location)
-            part = part_of([TopicPartition(topic, partition) for partition in info.partitions], number, _PARTITIONS)
+            part = part_of([TopicPartition(topic, partition) for partition in info.partitions], query, _PARTITIONS)
             logs = [collect_log(reader, name, self._clock.now_ms(), Detail()) for name in part.rows]
         bounds = (offset_bounds(logs), time_bounds(logs))
         return self._render("console_topic.html", topic, topic=info, part=part, logs=logs, bounds=bounds)
 
-    def partition(self, name: TopicPartition) -> str:
+    def partition(self, _query: Mapping[str, str], name: TopicPartition) -> str:
         """Return a page about a log: its segments on local disk and in the tier, leader epochs and transactions."""
         with self._lock_reader() as reader:
             reader.log(*name)
@@ -124,18 +133,18 @@ class ConsolePages:
         form = self._form(name, {}, self._shape(name.topic, ""))
         return self._render("console_partition.html", str(name), log=log, bounds=bounds, **form)
 
-    def records(self, name: TopicPartition, query: Query, shape: str, fields: Mapping[str, str]) -> str:
-        """Return a page of records. ``fields`` is the query as text, which links and the form on the page contain."""
-        chosen_shape = self._shape(name.topic, shape)
+    def records(self, query: Mapping[str, str], name: TopicPartition) -> str:
+        """Return a page of records. Links and the form on the page contain the query."""
+        selection, chosen_shape = _selection(query), self._shape(name.topic, query["decoder"])
         with self._lock_reader() as reader:
-            page = read_page(reader.log(*name), query)
+            page = read_page(reader.log(*name), selection)
         rows = [show_record(name.topic, record, chosen_shape, self._avro.get(name.topic)) for record in page.records]
-        form = self._form(name, fields, chosen_shape)
+        form = self._form(name, query, chosen_shape)
         return self._render("console_records.html", f"records of {name}", page=page, rows=rows, **form)
 
-    def record(self, name: TopicPartition, offset: int, shape: str) -> str:
+    def record(self, query: Mapping[str, str], name: TopicPartition, offset: int) -> str:
         """Return a page with one record. Its key and value are cut only if they are very long."""
-        chosen_shape = self._shape(name.topic, shape)
+        chosen_shape = self._shape(name.topic, query["decoder"])
         with self._lock_reader() as reader:
             log = reader.log(*name)
             record = next(log.records(offset, offset + 1), None)
@@ -153,7 +162,7 @@ class ConsolePages:
             chosen=chosen_shape,
         )
 
-    def groups(self, number: int) -> str:
+    def groups(self, query: Mapping[str, str]) -> str:
         """Return a page with the committed offsets and the lag of consumer groups."""
         with self._lock_reader() as reader:
             rows = [
@@ -161,7 +170,7 @@ class ConsolePages:
                 for group in self._groups.groups()
                 for name, committed in sorted(self._groups.committed(group).items())
             ]
-            part = part_of(rows, number, _GROUP_ROWS)
+            part = part_of(rows, query, _GROUP_ROWS)
             partitions = frozenset(reader.partitions())
             lags = [
                 GroupLag(group, name, offset, lag(reader.log(*name).offsets(), offset) if name in partitions else None)
@@ -169,14 +178,15 @@ class ConsolePages:
             ]
         return self._render("console_groups.html", "groups", part=part, groups=lags)
 
-    def history(self, name: TopicPartition) -> str:
+    def history(self, _query: Mapping[str, str], name: TopicPartition) -> str:
         """Return a page with the newest commits of a log in the tier."""
         with self._lock_reader() as reader:
             roots = list(islice(self._tier_log(reader, name).history(), _COMMITS))
         return self._render("console_history.html", f"history of {name}", name=name, roots=roots, limit=_COMMITS)
 
-    def changes(self, name: TopicPartition, older: int, newer: int) -> str:
+    def changes(self, query: Mapping[str, str], name: TopicPartition) -> str:
         """Return a page with the differences between the segments of two manifest versions of a log."""
+        older, newer = _version(query["from"]), _version(query["to"])
         with self._lock_reader() as reader:
             log = self._tier_log(reader, name)
             rows: list[SegmentDifference] = list(
@@ -217,3 +227,21 @@ class ConsolePages:
         if log is None:
             raise ConfigError(f"{name} has no tier here: start the console with --tier URI")
         return log
+
+
+def _version(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < _MOST_NUMBER:
+        raise ConfigError(f"{text!r} is not a version of a manifest")
+    return int(text)
+
+
+def _selection(parameters: Mapping[str, str]) -> Query:
+    start = start_of(parameters["from"]) if parameters["from"] else Start()
+    isolation = Isolation.of(parameters["isolation"]) if parameters["isolation"] else Isolation.READ_UNCOMMITTED
+    key: bytes | None = parameters["key"].encode() if parameters["key"] else None
+    if key is not None and parameters["hex"]:
+        try:
+            key = bytes.fromhex(parameters["key"].removeprefix("0x"))
+        except ValueError:
+            raise ConfigError(f"{parameters['key']!r} is not a key in hex digits") from None
+    return Query(start, key, isolation)

@@ -1,23 +1,19 @@
-"""Addresses of the console's pages, and the query parameters that they accept."""
+"""Addresses of the console's pages, and the responses to their errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
-from stratalog.cli.parameters import Start, start_of
-from stratalog.cli.views.browse import Query
 from stratalog.cli.views.console_pages import ConsolePages
 from stratalog.cli.views.console_server import Application
 from stratalog.cli.views.page import render
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, PluginImportError, StorageError, UnknownTopicError
 from stratalog.model.names import TopicPartition
-from stratalog.model.offsets import Isolation
 
-_MOST_NUMBER: Final = 1 << 31
 _PARAMETERS: Final = ("page", "from", "to", "key", "hex", "decoder", "isolation")
 _STATUS: Final = {400: "Wrong request", 404: "Not found", 500: "Cannot be read"}
 
@@ -37,6 +33,8 @@ def web_application(pages: ConsolePages) -> Application:
     def page(path: str, make: Callable[..., str]) -> None:
         def answer(**arguments: Any) -> Any:
             query = {name: bottle.request.query.getunicode(name, "").strip() for name in _PARAMETERS}
+            if "partition" in arguments:
+                arguments["name"] = TopicPartition(arguments.pop("topic"), arguments.pop("partition"))
             try:
                 return make(query, **arguments)
             except (UnknownTopicError, OffsetOutOfRangeError) as error:
@@ -63,56 +61,14 @@ def web_application(pages: ConsolePages) -> Application:
     web.route(
         "/style.css", "GET", lambda: bottle.HTTPResponse(style, headers={"Content-Type": "text/css; charset=utf-8"})
     )
-    page("/", lambda query: pages.topics(_number(query["page"])))
-    page("/groups", lambda query: pages.groups(_number(query["page"])))
-    page("/topics/<topic>", lambda query, topic: pages.topic(topic, _number(query["page"])))
+    page("/", pages.topics)
+    page("/groups", pages.groups)
+    page("/topics/<topic>", pages.topic)
     log = "/topics/<topic>/<partition:int>"
-    page(log, lambda _, topic, partition: pages.partition(TopicPartition(topic, partition)))
-    page(
-        f"{log}/records",
-        lambda query, topic, partition: pages.records(
-            TopicPartition(topic, partition), _query(query), query["decoder"], query
-        ),
-    )
-    page(
-        f"{log}/records/<offset:int>",
-        lambda query, topic, partition, offset: pages.record(
-            TopicPartition(topic, partition), offset, query["decoder"]
-        ),
-    )
-    page(f"{log}/history", lambda _, topic, partition: pages.history(TopicPartition(topic, partition)))
-    page(
-        f"{log}/changes",
-        lambda query, topic, partition: pages.changes(
-            TopicPartition(topic, partition), _version(query["from"]), _version(query["to"])
-        ),
-    )
+    page(log, pages.partition)
+    page(f"{log}/records", pages.records)
+    page(f"{log}/records/<offset:int>", pages.record)
+    page(f"{log}/history", pages.history)
+    page(f"{log}/changes", pages.changes)
     application: Application = web
     return application
-
-
-def _number(text: str) -> int:
-    """Parse a page number, from 0. "" means 0. Raise ConfigError for any other text."""
-    if not text.isdecimal() or int(text) >= _MOST_NUMBER:
-        if text:
-            raise ConfigError(f"{text!r} is not the number of a page")
-        return 0
-    return int(text)
-
-
-def _version(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < _MOST_NUMBER:
-        raise ConfigError(f"{text!r} is not a version of a manifest")
-    return int(text)
-
-
-def _query(parameters: Mapping[str, str]) -> Query:
-    start = start_of(parameters["from"]) if parameters["from"] else Start()
-    isolation = Isolation.of(parameters["isolation"]) if parameters["isolation"] else Isolation.READ_UNCOMMITTED
-    key: bytes | None = parameters["key"].encode() if parameters["key"] else None
-    if key is not None and parameters["hex"]:
-        try:
-            key = bytes.fromhex(parameters["key"].removeprefix("0x"))
-        except ValueError:
-            raise ConfigError(f"{parameters['key']!r} is not a key in hex digits") from None
-    return Query(start, key, isolation)
