@@ -9,12 +9,12 @@ from typing import Final
 import click
 
 from stratalog.cli.contents.decoders import Decoder, internal_topic
-from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.file_dump import DumpRun, FileDump
 from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, leading_offset, sort_files
 from stratalog.cli.dump.log_dump import dump_log
 from stratalog.cli.dump.section_dump import dump_digest, dump_extras
-from stratalog.cli.dump.source import Source, open_source
+from stratalog.cli.dump.source import open_source
 from stratalog.cli.dump.state_dump import (
     dump_clean_shutdown,
     dump_epochs,
@@ -111,14 +111,12 @@ def dump(
     given_kind = None if kind is None else Kind(kind)
     errors: list[StorageError] = []
     with open_host(Settings()) as host:
-        context = Context(host, output, deep or shows_values, shows_values, value_decoder, limit)
+        run = DumpRun(host, output, deep or shows_values, shows_values, value_decoder, limit)
         for number, path in enumerate(_paths(output, files, everything=given_kind is not None)):
             if number:
                 output.line("")
             try:
-                _dump_file(context, path, given_kind, base_offset)
-            except CorruptionError as error:
-                context.corrupt(str(path), error)
+                _dump_file(run, path, given_kind, base_offset)
             except StorageError as error:
                 errors.append(error)
     if errors:
@@ -126,7 +124,7 @@ def dump(
         for further in further_errors:
             first_error.add_note(str(further))
         raise first_error
-    return 1 if context.has_corruption else 0
+    return 1 if run.has_corruption else 0
 
 
 def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iterator[Path]:
@@ -149,25 +147,25 @@ def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iter
             output.note(f"left out: {folders} folders in {path}; name a folder to show its files")
 
 
-def _dump_file(context: Context, path: Path, given_kind: Kind | None, base_offset: int | None) -> None:
+def _dump_file(run: DumpRun, path: Path, given_kind: Kind | None, given_base_offset: int | None) -> None:
     identified = identify(path.name)
     if given_kind is not None:
         identified = Identified(given_kind, leading_offset(path.name))
-    with open_source(context.host.env.files, path) as source:
+    with open_source(run.host.env.files, path) as source:
         if identified is None:
             names = ", ".join(kind.value for kind in Kind)
             raise ConfigError(f"the name of {path} does not show its kind: add --kind KIND ({names})")
-        _dump_source(
-            context, source, identified.kind, identified.base_offset if base_offset is None else base_offset, path
-        )
-
-
-def _dump_source(context: Context, source: Source, kind: Kind, base_offset: int | None, path: Path) -> None:
-    if kind is Kind.LOG:
-        base = "" if base_offset is None else f", base offset {base_offset}"
-        context.title(source.label, f"log, {source.size_bytes} bytes{base}")
-        dump_log(context, source, base_offset, internal_topic(path))
-    elif kind in _SMALL:
-        _SMALL[kind](context, source)
-    else:
-        dump_index(context, source, kind, base_offset)
+        file, (kind, base_offset) = FileDump(run, source), identified
+        if given_base_offset is not None:
+            base_offset = given_base_offset
+        try:
+            if kind is Kind.LOG:
+                base = "" if base_offset is None else f", base offset {base_offset}"
+                file.title(f"log, {source.size_bytes} bytes{base}")
+                dump_log(file, base_offset, internal_topic(path))
+            elif kind in _SMALL:
+                _SMALL[kind](file)
+            else:
+                dump_index(file, kind, base_offset)
+        except CorruptionError as error:
+            file.corrupt(error)

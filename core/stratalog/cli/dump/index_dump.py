@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.file_dump import FileDump
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.source import PIECE_BYTES, Source, zeros_from
 from stratalog.errors import CorruptIndexError
@@ -16,48 +15,35 @@ from stratalog.spi.indexes import IndexFormat, IndexRole
 _ANY_OFFSET: Final = (1 << 63) - 1
 _ANY_SIZE: Final = 1 << 31
 
-
-@dataclass(frozen=True, slots=True)
-class _Entries:
-    """Type of rows and columns of an index: ``row`` is the kind of its rows in JSON."""
-
-    row: str
-    columns: tuple[str, ...]
-
-
-_ROLES: Final = {
-    Kind.INDEX: IndexRole.OFFSET,
-    Kind.TIME_INDEX: IndexRole.TIME,
-    Kind.TRANSACTION_INDEX: IndexRole.TRANSACTION,
-}
-_ENTRIES: Final = {
-    IndexRole.OFFSET: _Entries("offset_entry", ("offset", "position")),
-    IndexRole.TIME: _Entries("time_entry", ("timestamp_ms", "offset")),
-    IndexRole.TRANSACTION: _Entries(
-        "aborted_transaction", ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+# role, kind of the rows in JSON, and columns of each index
+_INDEXES: Final = {
+    Kind.INDEX: (IndexRole.OFFSET, "offset_entry", ("offset", "position")),
+    Kind.TIME_INDEX: (IndexRole.TIME, "time_entry", ("timestamp_ms", "offset")),
+    Kind.TRANSACTION_INDEX: (
+        IndexRole.TRANSACTION,
+        "aborted_transaction",
+        ("producer_id", "first_offset", "last_offset", "last_stable_offset"),
     ),
 }
 
 
-def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | None) -> None:
+def dump_index(file: FileDump, kind: Kind, base_offset: int | None) -> None:
     """Show the entries of an index, and the size of the preallocated space at its end, which is not damage.
 
-    Raises:
-        CorruptIndexError: an entry contradicts an earlier one, or the file ends inside an entry.
+    Raise CorruptIndexError if an entry contradicts an earlier one, or if the file ends inside an entry.
     """
-    role = _ROLES[kind]
-    index = context.components.indexes[role]
-    entry_type = _ENTRIES[role]
+    role, row_kind, columns = _INDEXES[kind]
+    index, source = file.run.components.indexes[role], file.source
     used_bytes = -(-zeros_from(source) // index.entry_bytes) * index.entry_bytes
     unused_bytes = source.size_bytes - used_bytes
-    context.title(source.label, f"{kind}, {source.size_bytes} bytes, base offset {base_offset or 0}")
-    with context.sheet(source, entry_type.row, entry_type.columns) as sheet:
+    file.title(f"{kind}, {source.size_bytes} bytes, base offset {base_offset or 0}")
+    with file.sheet(row_kind, columns) as sheet:
         entries = _entries(index, source, base_offset or 0, min(used_bytes, source.size_bytes))
-        for entry in islice(entries, context.limit):
-            sheet.row([getattr(entry, column) for column in entry_type.columns])
+        for entry in islice(entries, file.run.limit):
+            sheet.row([getattr(entry, column) for column in columns])
     if unused_bytes > 0:
-        context.item(source.label, "preallocated", {"position": used_bytes, "size_bytes": unused_bytes})
-        context.output.line(
+        file.item("preallocated", {"position": used_bytes, "size_bytes": unused_bytes})
+        file.run.output.line(
             f"({unused_bytes} bytes from position {used_bytes} on are preallocated, or were lost in a crash)"
         )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
-from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
+from stratalog.cli.contents.decoders import decoder_of
 from stratalog.cli.contents.values import codec_name
-from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.file_dump import FileDump
 from stratalog.cli.dump.record_view import Arena, RecordView, arenas, control_object, control_text, sequence_after
-from stratalog.cli.dump.sheet import JsonList, Table
+from stratalog.cli.dump.sheet import Table
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
 from stratalog.cli.output import moment
 from stratalog.errors import CorruptBatchError, CorruptionError
@@ -21,19 +23,13 @@ from stratalog.segment.framing import FRAME, FRAME_BYTES, Chunk, walk
 _COLUMNS: Final = ("position", "size", "v", "offsets", "records", "codec", "epoch", "max_timestamp", "crc")
 
 
-def dump_log(context: Context, source: Source, base_offset: int | None, topic: str) -> None:
-    """Show the batches of a ``.log`` file up to the first damage. Then report the damage to ``context``.
+def dump_log(file: FileDump, base_offset: int | None, topic: str) -> None:
+    """Show the batches of a ``.log`` file up to the first damage, and report the damage.
 
-    Args:
-        context: state of the command.
-        source: the file.
-        base_offset: base offset of the segment; None for the base offset of the first batch.
-        topic: topic of the log; "" if unknown.
-
-    Raises:
-        LogDirError: the file cannot be read.
+    If ``base_offset`` is None, the segment begins at the base offset of the first batch. ``topic`` is "" if unknown.
+    Raise LogDirError if the file cannot be read.
     """
-    _LogDump(context, source, _first_offset(source) if base_offset is None else base_offset, topic).run()
+    _LogDump(file, _first_offset(file.source) if base_offset is None else base_offset, topic).run()
 
 
 def _first_offset(source: Source) -> int:
@@ -42,15 +38,15 @@ def _first_offset(source: Source) -> int:
 
 
 class _LogDump:
-    def __init__(self, context: Context, source: Source, base_offset: int, topic: str) -> None:
-        self._context = context
-        self._segment = LogSource(source.label, source.size_bytes, source.fetch, base_offset)
-        self._table = Table(context.output, _COLUMNS, optional=("crc", "epoch"))
-        self._decoder: RecordDecoder | None = decoder_of(topic, context.decoder) if context.values else None
+    def __init__(self, file: FileDump, base_offset: int, topic: str) -> None:
+        self._file, self._run, self._components = file, file.run, file.run.components
+        self._segment = LogSource(file.label, file.source.size_bytes, file.source.fetch, base_offset)
+        self._table = Table(file.run.output, _COLUMNS, optional=("crc", "epoch"))
+        self._decoder = decoder_of(topic, file.run.decoder) if file.run.values else None
 
     def run(self) -> None:
         try:
-            for chunk, table, row in islice(self._rows(), self._context.limit):
+            for chunk, table, row in islice(self._rows(), self._run.limit):
                 self._batch(chunk, table.take(row, row + 1))
         except CorruptBatchError as error:
             self._damage(error)
@@ -59,7 +55,7 @@ class _LogDump:
 
     def _rows(self) -> Iterator[tuple[Chunk, BatchTable, int]]:
         """Yield the chunk, the table and the row of each batch."""
-        for chunk in walk(self._segment, 0, self._context.components):
+        for chunk in walk(self._segment, 0, self._components):
             for table in chunk.tables:
                 for row in range(len(table)):
                     yield chunk, table, row
@@ -67,18 +63,18 @@ class _LogDump:
     def _batch(self, chunk: Chunk, row: BatchTable) -> None:
         batch = row[0]
         head = self._item(batch, chunk.position + batch.position)
-        control = read_control(chunk.data, batch, self._context.components) if batch.is_control else None
+        control = read_control(chunk.data, batch, self._components) if batch.is_control else None
         if control is not None:
             head["control_record"] = control_object(control)
-        if not self._context.deep:
+        if not self._run.deep:
             self._show(batch, head)
             return
-        batch_arenas = arenas(chunk, row, self._segment, self._context.components)
+        batch_arenas = arenas(chunk, row, self._segment, self._components)
         try:
             first = next(batch_arenas, None)
         except CorruptionError as error:
             self._show(batch, head)
-            self._context.corrupt(self._segment.label, error)
+            self._file.corrupt(error)
             return
         if first is not None and batch.codec_id:
             head["uncompressed_bytes"] = first.size_bytes
@@ -87,31 +83,39 @@ class _LogDump:
     def _deep(self, batch: RecordBatch, head: dict[str, object], batch_arenas: Iterable[Arena]) -> None:
         """Show a batch and its records. Report bad records. Stop if the bytes of the records cannot be decoded."""
         view = RecordView(batch, self._decoder)
+        pairs = chain.from_iterable(arena.records() for arena in batch_arenas)
         error: CorruptionError | None = None
         try:
-            if self._context.as_json:
-                with JsonList({"file": self._segment.label, "kind": "batch", **head}, "records") as record_list:
-                    for arena in batch_arenas:
-                        for record in view.items(arena):
-                            record_list.add(record)
+            if self._run.output.as_json:
+                self._write_json(head, (view.item(*pair) for pair in pairs))
             else:
                 self._show(batch, head)
                 self._table.flush()
-                for arena in batch_arenas:
-                    for line in view.lines(arena):
-                        self._context.output.line(line)
+                for record, message in pairs:
+                    for line in view.lines(record, message):
+                        self._run.output.line(line)
         except CorruptionError as caught:
             error = caught
         if view.error_count:
             more_of_them = f" (and {view.error_count - 1} more in this batch)" if view.error_count > 1 else ""
             record_error = CorruptBatchError(view.first_error + more_of_them, self._segment.label, _position(head))
-            self._context.corrupt(self._segment.label, record_error)
+            self._file.corrupt(record_error)
         if error is not None:
-            self._context.corrupt(self._segment.label, error)
+            self._file.corrupt(error)
+
+    def _write_json(self, head: dict[str, object], records: Iterable[dict[str, object]]) -> None:
+        """Write a batch with its records as one JSON object, record by record, to limit the memory."""
+        start = json.dumps({"file": self._segment.label, "kind": "batch", **head})[:-1]
+        sys.stdout.write(f'{start}, "records": [')
+        try:
+            for number, record in enumerate(records):
+                sys.stdout.write((", " if number else "") + json.dumps(record))
+        finally:
+            sys.stdout.write("]}\n")
 
     def _show(self, batch: RecordBatch, head: dict[str, object]) -> None:
-        if self._context.as_json:
-            self._context.item(self._segment.label, "batch", head)
+        if self._run.output.as_json:
+            self._file.item("batch", head)
             return
         values = (
             _position(head),
@@ -149,7 +153,7 @@ class _LogDump:
             "max_timestamp_ms": batch.max_timestamp_ms,
             "size_bytes": batch.size_bytes,
             "magic": batch.magic,
-            "codec": codec_name(self._context.components.codecs, batch.codec_id),
+            "codec": codec_name(self._components.codecs, batch.codec_id),
             "crc": batch.crc,
             "valid": valid,
         }
@@ -167,14 +171,14 @@ class _LogDump:
             if head is not None:
                 batch, fields = head
                 details["batch"] = fields
-                if not self._context.as_json:
+                if not self._run.output.as_json:
                     self._show(batch, fields)
         self._table.flush()
-        self._context.corrupt(self._segment.label, error, details)
+        self._file.corrupt(error, details)
 
     def _read_damaged_header(self, position: int) -> tuple[RecordBatch, dict[str, object]] | None:
         try:
-            chunk = next(walk(self._segment, position, self._context.components, check_crc=False), None)
+            chunk = next(walk(self._segment, position, self._components, check_crc=False), None)
         except CorruptBatchError:
             return None
         if chunk is None:

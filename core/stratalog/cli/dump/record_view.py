@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from stratalog.cli.contents.decoders import RecordDecoder
 from stratalog.cli.contents.values import pairs, to_json_object
@@ -21,16 +21,8 @@ from stratalog.segment.search import decode
 _PAGE_RECORDS: Final = 1000  # maximum number of Record objects in memory, for an arena of any size
 _LAST_SEQUENCE: Final = (1 << 31) - 1
 
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message inside a V0 or V1 wrapper message. ``position`` is its position (bytes) in the decompressed data."""
-
-    position: int
-    size_bytes: int
-    magic: int
-    crc: int
-    valid: bool
+InnerMessage: TypeAlias = tuple[RecordBatch, bool]
+"""A message inside a V0 or V1 wrapper message, with its position in the decompressed data, and True if its CRC is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +33,23 @@ class Arena:
     """
 
     columns: RecordColumns
-    messages: tuple[Message, ...]
+    messages: tuple[InnerMessage, ...]
 
     @property
     def size_bytes(self) -> int:
         """Size of the arena in bytes: the size of the batch, or of its records after decompression."""
         return len(self.columns.arena)
 
+    def records(self) -> Iterator[tuple[Record, InnerMessage | None]]:
+        """Yield each record, with its message inside the wrapper message, or None."""
+        for start in range(0, self.columns.count, _PAGE_RECORDS):
+            end = min(start + _PAGE_RECORDS, self.columns.count)
+            messages = self.messages[start:end] or (None,) * (end - start)
+            yield from zip(self.columns.take(start, end).to_records(), messages, strict=True)
+
 
 def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: Components) -> Iterator[Arena]:
-    """Yield the decoded records of one batch, in one or more arenas.
-
-    Args:
-        chunk: the bytes read.
-        row: the batch, as a row of one of the chunk's tables.
-        segment: the file, for error messages.
-        components: formats and codecs.
+    """Yield the decoded records of one batch, in one or more arenas. ``row`` is the batch in one of the chunk's tables.
 
     Raises:
         CorruptBatchError: the records contradict the header of the batch, or the codec is not installed.
@@ -77,8 +70,8 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
         raise CorruptBatchError(error.reason, segment.label, alone.position) from error
 
 
-def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
-    """Return the messages inside a wrapper message, each with the result of its CRC check.
+def _messages(arena: Buffer, components: Components) -> tuple[InnerMessage, ...]:
+    """Return the messages inside a wrapper message.
 
     A scan that checks CRCs stops at a bad message. The next scan then starts at the next message.
     """
@@ -94,10 +87,7 @@ def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
         position = next(
             (entry.position for entry in entries if entry.position > checked_scan.stop_position), len(arena)
         )
-    return tuple(
-        Message(entry.position, entry.size_bytes, entry.magic, entry.crc, entry.position in good_positions)
-        for entry in entries
-    )
+    return tuple((entry, entry.position in good_positions) for entry in entries)
 
 
 class RecordView:
@@ -118,17 +108,8 @@ class RecordView:
         self._digits = len(str(batch.last_offset))
         self.first_error, self.error_count = "", 0
 
-    def items(self, arena: Arena) -> Iterator[dict[str, object]]:
-        """Yield each record as a JSON object, including records with an error. Add errors to ``error_count``."""
-        for record, message in _pages(arena):
-            yield self._item(record, message)
-
-    def lines(self, arena: Arena) -> Iterator[str]:
-        """Yield each record as lines of text, including records with an error. Add errors to ``error_count``."""
-        for record, message in _pages(arena):
-            yield from self._lines(record, message)
-
-    def _item(self, record: Record, message: Message | None) -> dict[str, object]:
+    def item(self, record: Record, message: InnerMessage | None) -> dict[str, object]:
+        """Return a record as a JSON object, even if it has an error. Count the error."""
         item: dict[str, object] = {
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
@@ -139,14 +120,15 @@ class RecordView:
             "header_keys": [name for name, _ in record.headers],
         }
         if message is not None:
+            entry, is_valid = message
             item |= {
-                "inner_position": message.position,
-                "inner_size_bytes": message.size_bytes,
-                "inner_magic": message.magic,
-                "crc": message.crc,
-                "valid": message.valid,
+                "inner_position": entry.position,
+                "inner_size_bytes": entry.size_bytes,
+                "inner_magic": entry.magic,
+                "crc": entry.crc,
+                "valid": is_valid,
             }
-            self._check(record, message)
+            self._check(record, is_valid=is_valid)
         if self._batch.is_control:
             item["control_record"] = self._control(record)
         elif self._decoder is not None:
@@ -155,11 +137,12 @@ class RecordView:
             item |= contents.item()
         return item
 
-    def _lines(self, record: Record, message: Message | None) -> Iterator[str]:
+    def lines(self, record: Record, message: InnerMessage | None) -> Iterator[str]:
+        """Yield a record as lines of text, even if it has an error. Count the error."""
         begin = f"| {record.offset:>{self._digits}}  {moment(record.timestamp_ms)}  "
         if message is not None:
-            self._check(record, message)
-            begin += "" if message.valid else "BAD CRC  "
+            self._check(record, is_valid=message[1])
+            begin += "" if message[1] else "BAD CRC  "
         if self._batch.is_control:
             yield begin + control_text(self._control(record))
         elif self._decoder is not None:
@@ -173,14 +156,20 @@ class RecordView:
             sizes = f"key {_size_text(record.key)}  value {_size_text(record.value)}"
             yield begin + sizes + (f"  headers {headers}" if headers else "")
 
-    def _check(self, record: Record, message: Message) -> None:
-        if not message.valid:
+    def _check(self, record: Record, *, is_valid: bool) -> None:
+        if not is_valid:
             self._count(f"the message of offset {record.offset} inside the wrapper has a bad CRC")
 
     def _control(self, record: Record) -> dict[str, object]:
-        item = control_item(record.key, record.value)
-        self._note(record, str(item.get("error", "")))
-        return item
+        """Return a control record as a JSON object, with the number of an unknown type, or with ``error``."""
+        try:
+            parsed = parse_control(record.key, record.value)
+        except InvalidRecordError as error:
+            self._note(record, str(error))
+            return {"type": None, "error": str(error)}
+        if parsed is None:
+            return {"type": int.from_bytes((record.key or b"")[2:4], "big", signed=True)}
+        return control_object(parsed)
 
     def _note(self, record: Record, error: str) -> None:
         if error:
@@ -196,34 +185,12 @@ def sequence_after(base: int, delta: int) -> int:
     return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
 
 
-def _pages(arena: Arena) -> Iterator[tuple[Record, Message | None]]:
-    columns = arena.columns
-    for start in range(0, columns.count, _PAGE_RECORDS):
-        end = min(start + _PAGE_RECORDS, columns.count)
-        messages = arena.messages[start:end] or (None,) * (end - start)
-        yield from zip(columns.take(start, end).to_records(), messages, strict=True)
-
-
 def _size(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
 def _size_text(data: bytes | None) -> str:
     return "null" if data is None else f"{len(data)} B"
-
-
-def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
-    """Return a control record as a JSON object: ``type`` and the record's fields, or ``error`` if it cannot be read.
-
-    ``type`` is the name of the record type; the number if the type is unknown; None if the record cannot be read.
-    """
-    try:
-        record = parse_control(key, value)
-    except InvalidRecordError as error:
-        return {"type": None, "error": str(error)}
-    if record is None:
-        return {"type": int.from_bytes((key or b"")[2:4], "big", signed=True)}
-    return control_object(record)
 
 
 def control_object(record: ControlRecord) -> dict[str, object]:

@@ -5,11 +5,10 @@ Rows are printed in pages of 500, to limit the memory.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Self
 
 import click
@@ -158,35 +157,3 @@ class Sheet:
         self._table.flush()
         if error is None and not self._table.count and not self._output.as_json:
             self._output.line("(empty)")
-
-
-def properties(output: Output, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
-    """Print one line for each name and value. The values of names in ``moments`` are shown as date and time."""
-    if not values:
-        output.line("(empty)")
-    longest = max(map(len, values), default=0)
-    for name, value in values.items():
-        shown_value = moment(value) if name in moments and isinstance(value, int) else value
-        output.line(f"  {name.removesuffix('_ms'):<{longest}}  {cell(shown_value)}")
-
-
-class JsonList:
-    """JSON object whose last value is a list. It is written to stdout on one line, element by element.
-
-    The constructor writes the start of the object. The exit of the ``with`` block writes the end of the object.
-    """
-
-    def __init__(self, head: Mapping[str, object], name: str) -> None:
-        self._separator = ""
-        sys.stdout.write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
-
-    def add(self, element: Mapping[str, object]) -> None:
-        """Write one element of the list."""
-        sys.stdout.write(self._separator + json.dumps(element))
-        self._separator = ", "
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.stdout.write("]}\n")

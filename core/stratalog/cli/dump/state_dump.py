@@ -1,6 +1,10 @@
 """Dump of small state files: checkpoints, properties, producer snapshots, topics, notes, marks of bulk writers.
 
 A mark is the name of a bulk writer and the number of its last finished write.
+
+The functions raise CorruptCheckpointError (``dump_snapshot``: CorruptSnapshotError) if the file is malformed or from a
+later release, and ConfigError if it is larger than ``limits.checkpoint.bytes``. ``dump_offsets``, ``dump_epochs``,
+``dump_partition_metadata`` and ``dump_meta_properties`` first show the lines before the error.
 """
 
 from __future__ import annotations
@@ -10,9 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.sheet import properties
-from stratalog.cli.dump.source import Source
+from stratalog.cli.dump.file_dump import FileDump
 from stratalog.engine.open.directory_id import VERSIONS
 from stratalog.epochs.checkpoint import parse_epochs, parse_offsets
 from stratalog.errors import CorruptCheckpointError
@@ -32,37 +34,23 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 # --- checkpoints -------------------------------------------------------------------------------------------------
 
 
-def dump_offsets(context: Context, source: Source) -> None:
-    """Show a checkpoint of a log directory: an offset for each log.
-
-    Raises:
-        CorruptCheckpointError: the file is malformed. The good lines before the error have been shown.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
-    """
-    data = context.content(source, "offsets of logs")
-    columns = ("topic", "partition", "offset")
-    _lines(context, source, "log_offset", columns, data, lambda: parse_offsets(data, source.label))
+def dump_offsets(file: FileDump) -> None:
+    """Show a checkpoint of a log directory: an offset for each log."""
+    _dump_lines(file, "offsets of logs", "log_offset", ("topic", "partition", "offset"), parse_offsets)
 
 
-def dump_epochs(context: Context, source: Source) -> None:
-    """Show ``leader-epoch-checkpoint``. Raises the errors of ``dump_offsets``."""
-    data = context.content(source, "leader epochs")
-    columns = ("epoch", "start_offset")
-    _lines(context, source, "leader_epoch", columns, data, lambda: parse_epochs(data, source.label))
+def dump_epochs(file: FileDump) -> None:
+    """Show ``leader-epoch-checkpoint``."""
+    _dump_lines(file, "leader epochs", "leader_epoch", ("epoch", "start_offset"), parse_epochs)
 
 
-def _lines(
-    context: Context, source: Source, kind: str, columns: Sequence[str], data: bytes, check: Callable[[], object]
+def _dump_lines(
+    file: FileDump, description: str, kind: str, columns: Sequence[str], parse: Callable[[bytes, str], object]
 ) -> None:
-    damage: CorruptCheckpointError | None = None
-    try:
-        check()
-    except CorruptCheckpointError as error:
-        damage = error
-    with context.sheet(source, kind, columns) as sheet:
+    data = file.content(description)
+    with file.sheet(kind, columns) as sheet:
         sheet.rows(_good_lines(data, len(columns)))
-    if damage is not None:
-        raise damage
+    parse(data, file.label)  # raises an error if a line was not shown
 
 
 def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
@@ -81,42 +69,32 @@ def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
 # --- properties --------------------------------------------------------------------------------------------------
 
 
-def dump_partition_metadata(context: Context, source: Source) -> None:
-    """Show ``partition.metadata``: version and topic id.
-
-    Raises:
-        CorruptCheckpointError: the file is malformed. Its lines have been shown.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
-    """
-    data = context.content(source, "partition metadata")
+def dump_partition_metadata(file: FileDump) -> None:
+    """Show ``partition.metadata``: version and topic id."""
+    data = file.content("partition metadata")
     pairs = (line.partition(":") for line in data.decode("utf-8", "replace").splitlines())
-    with context.sheet(source, "property", _PROPERTY_COLUMNS) as sheet:
+    with file.sheet("property", _PROPERTY_COLUMNS) as sheet:
         sheet.rows((key, value.strip()) for key, _, value in pairs)
-    parse_topic_id(data, source.label)
+    parse_topic_id(data, file.label)
 
 
-def dump_meta_properties(context: Context, source: Source) -> None:
-    """Show ``meta.properties``, a Java properties file.
-
-    Raises:
-        CorruptCheckpointError: a line is not ``KEY=VALUE``, or the version is unknown. Earlier lines have been shown.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
-    """
-    text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files
+def dump_meta_properties(file: FileDump) -> None:
+    """Show ``meta.properties``, a Java properties file. Each line must be ``KEY=VALUE``, and the version known."""
+    text = file.content("meta.properties").decode("latin-1")  # the encoding of Java properties files
     version, position = "0", 0
-    with context.sheet(source, "property", _PROPERTY_COLUMNS) as sheet:
+    with file.sheet("property", _PROPERTY_COLUMNS) as sheet:
         for line in text.splitlines(keepends=True):
             stripped = line.strip()
             if stripped and stripped[0] not in "#!":
                 pair = _PAIR.match(stripped)
                 if pair is None:
-                    raise CorruptCheckpointError("the line must be KEY=VALUE", source.label, position)
+                    raise CorruptCheckpointError("the line must be KEY=VALUE", file.label, position)
                 key, value = _unescape(pair["key"]), _unescape(pair["value"])
                 version = value if key == "version" else version
                 sheet.row((key, value))
             position += len(line)
     if version not in VERSIONS:
-        raise CorruptCheckpointError(f"meta.properties has the unknown version {version!r}", source.label)
+        raise CorruptCheckpointError(f"meta.properties has the unknown version {version!r}", file.label)
 
 
 def _unescape(text: str) -> str:
@@ -127,95 +105,67 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(unescape_code, text)
 
 
-def dump_clean_shutdown(context: Context, source: Source) -> None:
+def dump_clean_shutdown(file: FileDump) -> None:
     """Show ``.kafka_cleanshutdown``, the file of a clean shutdown. Since Kafka 3.7, it contains the broker epoch."""
-    data = context.content(source, "the broker stopped cleanly")
+    data = file.content("the broker stopped cleanly")
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError, RecursionError):
         epoch = None  # Kafka, too, accepts any other content
-    with context.sheet(source, "clean_shutdown", ("broker_epoch",)) as sheet:
+    with file.sheet("clean_shutdown", ("broker_epoch",)) as sheet:
         sheet.row((epoch if isinstance(epoch, int) else None,))
 
 
-def dump_topics(context: Context, source: Source) -> None:
-    """Show the topics file of an engine: topic ids and explicit settings.
-
-    Raises:
-        CorruptCheckpointError: the file is malformed.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
-    """
-    entries = parse_topics(context.content(source, "topics"), source.label)
-    with context.sheet(source, "topic", ("topic", "topic_id", "config")) as sheet:
+def dump_topics(file: FileDump) -> None:
+    """Show the topics file of an engine: topic ids and explicit settings."""
+    entries = parse_topics(file.content("topics"), file.label)
+    with file.sheet("topic", ("topic", "topic_id", "config")) as sheet:
         for topic, entry in sorted(entries.items()):
             config = dict(entry.config)
-            sheet.row((topic, str(entry.topic_id), config if context.as_json else _settings(config)))
-
-
-def _settings(config: dict[str, object]) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(config.items()))
+            text = " ".join(f"{name}={value}" for name, value in sorted(config.items()))
+            sheet.row((topic, str(entry.topic_id), config if file.run.output.as_json else text))
 
 
 # --- producers ---------------------------------------------------------------------------------------------------
 
 
-def dump_snapshot(context: Context, source: Source) -> None:
-    """Show the producers of a producer snapshot. A value of -1 means that the producer has no such value.
-
-    Raises:
-        CorruptSnapshotError: the CRC or the size is wrong. Then no entry is shown.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
-    """
-    data = context.content(source, "producers")
-    entries = decode_snapshot(data, source.label)
-    with context.sheet(source, "producer", ProducerEntry._fields) as sheet:
+def dump_snapshot(file: FileDump) -> None:
+    """Show the producers of a producer snapshot. A value of -1 means that the producer has no such value."""
+    entries = decode_snapshot(file.content("producers"), file.label)
+    with file.sheet("producer", ProducerEntry._fields) as sheet:
         sheet.rows(entries)
 
 
 # --- notes and marks ---------------------------------------------------------------------------------------------
 
 
-def dump_tier_note(context: Context, source: Source) -> None:
-    """Show ``stratalog-tier.json``: the state of a log in the tier, or in a log directory the URI of its tier.
-
-    Raises:
-        CorruptCheckpointError: the file is malformed, has a wrong checksum, or was written by a later release.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
-    """
-    data = context.content(source, "note about a tier")
-    content = _object(data, source.label)
+def dump_tier_note(file: FileDump) -> None:
+    """Show ``stratalog-tier.json``: the state of a log in the tier, or in a log directory the URI of its tier."""
+    data = file.content("note about a tier")
+    content = _object(data, file.label)
     if "tier" in content:
         fields = {"version": content.get("version"), "tier": content["tier"]}
     else:
-        parse_note(data, source.label)  # checks the content
+        parse_note(data, file.label)  # checks the content
         fields = {name: value for name, value in content.items() if name not in {"identity", "crc32"}}
-    context.properties(source, "tier_note", fields)
+    file.properties("tier_note", fields)
 
 
-def dump_note(context: Context, source: Source) -> None:
+def dump_note(file: FileDump) -> None:
     """Show a note about an unfinished attach, restore or move, or about an object of a tier.
 
     The content is shown unchanged. An empty file is valid, because some notes have no content.
-
-    Raises:
-        CorruptCheckpointError: the content is not a JSON object.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
-    data = context.content(source, "note")
-    content = _object(data, source.label) if data else {}
-    context.item(source.label, "note", {"content": content})
-    properties(context.output, content)
+    data = file.content("note")
+    content = _object(data, file.label) if data else {}
+    file.item("note", {"content": content})
+    file.property_lines(content)
 
 
-def dump_marks(context: Context, source: Source) -> None:
-    """Show ``stratalog-marks.json``: the last finished write of each bulk writer, then the write in progress.
-
-    Raises:
-        CorruptCheckpointError: the file is malformed, or was written by a later release.
-        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
-    """
-    marks = parse_marks(context.content(source, "marks of writers"), source.label)
-    with context.sheet(source, "mark", _MARK_COLUMNS) as sheet:
+def dump_marks(file: FileDump) -> None:
+    """Show ``stratalog-marks.json``: the last finished write of each bulk writer, then the write in progress."""
+    marks = parse_marks(file.content("marks of writers"), file.label)
+    with file.sheet("mark", _MARK_COLUMNS) as sheet:
         sheet.rows((writer, number, False, None, None) for writer, number in marks.rounds)
         pending = marks.pending
         if pending is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.file_dump import FileDump
 from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.log_dump import dump_log
@@ -32,6 +33,11 @@ _INDEXES: Final = {
     FileKind.TIME_INDEX: Kind.TIME_INDEX,
     FileKind.TRANSACTION_INDEX: Kind.TRANSACTION_INDEX,
 }
+_SMALL_FILES: Final = {
+    FileKind.SNAPSHOT: dump_snapshot,
+    FileKind.EXTRA: dump_extras,
+    FileKind.LEADER_EPOCHS: dump_epochs,
+}
 _SLICE_COLUMNS: Final = ("slice", "position", "size_bytes", "valid")
 _PAGE_COLUMNS: Final = ("level", "base_offset", "end_offset", "segments", "size_bytes", "oldest_ms", "newest_ms", "key")
 _SEGMENT_COLUMNS: Final = (
@@ -46,33 +52,32 @@ _KEY_PARTS: Final = 4  # topic, partition, folder, name
 _CUT_CHARACTERS: Final = 255  # length of a folder name that continues in the next folder: see docs/formats/tier.md
 
 
-def dump_object(context: Context, source: Source) -> None:
+def dump_object(file: FileDump) -> None:
     """Show a segment object: its footer and its slices, whose hashes are checked. ``deep`` shows the slices' contents.
 
-    A damaged slice is reported to ``context``, and the other slices are shown.
+    A damaged slice is reported, and the other slices are shown.
 
     Raises:
         CorruptObjectError: the object has no valid footer of an installed layout.
     """
-    layout, segment = _discover(context, source)
+    layout, segment = _discover(file)
     values = {name: value for name, value in segment.to_json().items() if name not in {"slices", "extra"}}
     values["key"] = segment.slices[FileKind.LOG].key
-    context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {segment.layout}")
-    context.properties(source, "tier_object", values, moments=("max_timestamp_ms", "modified_ms"))
-    _ObjectDump(context, source, layout, segment).run()
+    file.title(f"tier object, {file.source.size_bytes} bytes, layout {segment.layout}")
+    file.properties("tier_object", values, moments=("max_timestamp_ms", "modified_ms"))
+    _ObjectDump(file, layout, segment).run()
 
 
-def _discover(context: Context, source: Source) -> tuple[TierLayout, StoredSegment]:
-    catalogue = context.host.registry.tier_layouts()
-    key = _key_of(Path(source.label))
-    for name in catalogue.names():
-        layout = context.host.layouts.by_name(name)
-        segment = next(layout.discover([ObjectInfo(key, source.size_bytes)], _fetch(source)), None)
+def _discover(file: FileDump) -> tuple[TierLayout, StoredSegment]:
+    names = file.run.host.registry.tier_layouts().names()
+    info = ObjectInfo(_key_of(Path(file.label)), file.source.size_bytes)
+    for name in names:
+        layout = file.run.host.layouts.by_name(name)
+        segment = next(layout.discover([info], _fetch(file.source)), None)
         if segment is not None:
             return layout, segment
-    names = ", ".join(catalogue.names())
-    text = f"the object has no footer of an installed tier layout ({names})"
-    raise CorruptObjectError(text, source.label, source.size_bytes)
+    text = f"the object has no footer of an installed tier layout ({', '.join(names)})"
+    raise CorruptObjectError(text, file.label, file.source.size_bytes)
 
 
 def _key_of(path: Path) -> str:
@@ -90,31 +95,28 @@ def _fetch(source: Source) -> Callable[[str, int, int], bytes]:
 
 
 class _ObjectDump:
-    def __init__(self, context: Context, source: Source, layout: TierLayout, segment: StoredSegment) -> None:
-        self._context, self._source, self._layout, self._segment = context, source, layout, segment
-        self._fetch = _fetch(source)
-        # True if this object does not contain the segment's files, but lists the objects that contain them
-        self._elsewhere = FURTHER_OBJECTS in segment.extra
+    def __init__(self, file: FileDump, layout: TierLayout, segment: StoredSegment) -> None:
+        self._file, self._layout, self._segment = file, layout, segment
+        self._fetch = _fetch(file.source)
 
     def run(self) -> None:
-        valid_by_kind = {}
-        with self._context.sheet(self._source, "slice", _SLICE_COLUMNS) as sheet:
+        # an object with this field does not contain the segment's files, but lists the objects that contain them
+        is_elsewhere = FURTHER_OBJECTS in self._segment.extra
+        valid_by_kind: dict[FileKind, bool] = {}
+        with self._file.sheet("slice", _SLICE_COLUMNS) as sheet:
             for kind, object_slice in sorted(self._segment.slices.items(), key=lambda pair: pair[1].position):
-                if self._elsewhere:
-                    sheet.row((str(kind), object_slice.position, object_slice.size_bytes, None))
-                    continue
-                damage = self._check(kind)
-                valid_by_kind[kind] = damage is None
-                sheet.row((str(kind), object_slice.position, object_slice.size_bytes, damage is None))
+                damage = None if is_elsewhere else self._check(kind)
+                if not is_elsewhere:
+                    valid_by_kind[kind] = damage is None
+                sheet.row((str(kind), object_slice.position, object_slice.size_bytes, valid_by_kind.get(kind)))
                 if damage is not None:
-                    self._context.corrupt(self._source.label, damage)
-        if self._context.deep:
-            for kind, is_good in valid_by_kind.items():
-                if is_good or kind is FileKind.LOG:  # the batches of a log have CRCs of their own
-                    try:
-                        self._dump(kind)
-                    except CorruptionError as error:
-                        self._context.corrupt(error.file, error)
+                    self._file.corrupt(damage)
+        for kind, is_valid in valid_by_kind.items() if self._file.run.deep else ():
+            if is_valid or kind is FileKind.LOG:  # the batches of a log have CRCs of their own
+                try:
+                    self._dump(kind)
+                except CorruptionError as error:
+                    replace(self._file, source=replace(self._file.source, label=error.file)).corrupt(error)
 
     def _check(self, kind: FileKind) -> CorruptionError | None:
         """Return the error if the hash of a slice is wrong, or None. A log is read in pieces."""
@@ -129,22 +131,18 @@ class _ObjectDump:
         return None
 
     def _dump(self, kind: FileKind) -> None:
-        label, base_offset = f"{self._source.label}#{kind}", self._segment.info.base_offset
+        label, base_offset = f"{self._file.label}#{kind}", self._segment.info.base_offset
         if kind is FileKind.LOG:
-            source = Source(label, self._segment.info.size_bytes, self._log_bytes)
-            self._context.title(label, f"log, {source.size_bytes} bytes, base offset {base_offset}")
-            dump_log(self._context, source, base_offset, self._segment.info.log.topic)
+            log = replace(self._file, source=Source(label, self._segment.info.size_bytes, self._log_bytes))
+            log.title(f"log, {log.source.size_bytes} bytes, base offset {base_offset}")
+            dump_log(log, base_offset, self._segment.info.log.topic)
             return
         content = self._layout.read_index(self._segment, kind, self._fetch) or b""
-        data = Source(label, len(content), lambda start, end: content[start:end])
+        part = replace(self._file, source=Source(label, len(content), lambda start, end: content[start:end]))
         if kind in _INDEXES:
-            dump_index(self._context, data, _INDEXES[kind], base_offset)
-        elif kind is FileKind.SNAPSHOT:
-            dump_snapshot(self._context, data)
-        elif kind is FileKind.EXTRA:
-            dump_extras(self._context, data)
+            dump_index(part, _INDEXES[kind], base_offset)
         else:
-            dump_epochs(self._context, data)
+            _SMALL_FILES[kind](part)
 
     def _log_bytes(self, start: int, end: int) -> bytes:
         """Return bytes [start, end) of the log, even if the log is damaged.
@@ -162,7 +160,7 @@ class _ObjectDump:
 # --- manifest roots ----------------------------------------------------------------------------------------------
 
 
-def dump_manifest(context: Context, source: Source) -> None:
+def dump_manifest(file: FileDump) -> None:
     """Show a manifest root: its fields, its references to pages, and its own entries.
 
     Raises:
@@ -170,26 +168,20 @@ def dump_manifest(context: Context, source: Source) -> None:
         UnknownComponentError: the root has a later format.
         ConfigError: the file is larger than ``limits.manifest.bytes``.
     """
-    data = read_all(source, context.components.limits.manifest_bytes)
-    context.title(source.label, f"manifest root, {source.size_bytes} bytes")
-    log, topic_id, version = _identity(data, source)
-    head = parse_root(data, log, topic_id, version, limit_bytes=context.components.limits.manifest_bytes)
-    values = {**_root_item(head.root), "sha256": head.sha256}
-    context.properties(source, "manifest", values, moments=("created_ms",))
-    _dump_references(context, source, head.root.pages, head.root.prefix, head.root.entries)
+    limit_bytes = file.run.components.limits.manifest_bytes
+    data = read_all(file.source, limit_bytes)
+    file.title(f"manifest root, {len(data)} bytes")
+    log, topic_id, version = _identity(data, file.label)
+    head = parse_root(data, log, topic_id, version, limit_bytes=limit_bytes)
+    file.properties("manifest", {**_root_item(head.root), "sha256": head.sha256}, moments=("created_ms",))
+    _dump_references(file, head.root.pages, head.root.prefix, head.root.entries)
 
 
-def dump_page(context: Context, source: Source) -> None:
-    """Show a page of a manifest: its entries, or its references to other pages.
-
-    Raises:
-        CorruptManifestError: the page is malformed.
-        UnknownComponentError: the page has an unknown format.
-        ConfigError: the file is larger than ``limits.manifest.bytes``.
-    """
-    data = read_all(source, context.components.limits.manifest_bytes)
-    context.title(source.label, f"manifest page, {source.size_bytes} bytes")
-    log, topic_id, items = read_page(data, source.label)
+def dump_page(file: FileDump) -> None:
+    """Show a page of a manifest: its entries, or its references to other pages. Raises the errors of ``dump_manifest``."""
+    data = read_all(file.source, file.run.components.limits.manifest_bytes)
+    file.title(f"manifest page, {len(data)} bytes")
+    log, topic_id, items = read_page(data, file.label)
     pages = [item for item in items if isinstance(item, PageRef)]
     entries = [item for item in items if isinstance(item, StoredSegment)]
     values = {
@@ -199,22 +191,22 @@ def dump_page(context: Context, source: Source) -> None:
         "level": pages[0].level + 1 if pages else 0,
         "sha256": sha256_of(data),
     }
-    context.properties(source, "manifest_page", values)
-    _dump_references(context, source, pages, log_prefix(log, topic_id), entries)
+    file.properties("manifest_page", values)
+    _dump_references(file, pages, log_prefix(log, topic_id), entries)
 
 
-def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
+def _identity(data: bytes, label: str) -> tuple[TopicPartition, TopicId, int]:
     """Return log, topic id and version of a manifest root, from its path or, if the path lacks them, from its content.
 
     Raise CorruptManifestError if the content is not a manifest root.
     """
-    path = Path(source.label)
+    path = Path(label)
     try:
         value = json.loads(data)
         log, topic_id = TopicPartition(value["topic"], int(value["partition"])), TopicId(value["topic_id"])
         version = int(path.name if path.name.isdigit() else value["version"])
     except (ValueError, KeyError, TypeError, RecursionError, StorageError) as error:
-        raise CorruptManifestError(f"this is not a manifest root ({error})", source.label) from error
+        raise CorruptManifestError(f"this is not a manifest root ({error})", label) from error
     path_identity = parse_log_prefix("/".join(path.absolute().parts[-_KEY_PARTS:]))
     return (*(path_identity or (log, topic_id)), version)
 
@@ -232,14 +224,12 @@ def _root_item(root: Root) -> dict[str, object]:
     }
 
 
-def _dump_references(
-    context: Context, source: Source, pages: Iterable[PageRef], prefix: str, entries: Iterable[StoredSegment]
-) -> None:
+def _dump_references(file: FileDump, pages: Iterable[PageRef], prefix: str, entries: Iterable[StoredSegment]) -> None:
     """Show the pages and segments to which a root or a page refers. ``prefix`` is the key prefix of the pages."""
-    with context.sheet(source, "page", _PAGE_COLUMNS) as sheet:
+    with file.sheet("page", _PAGE_COLUMNS) as sheet:
         for page in pages:
             sheet.row((*(getattr(page, name) for name in _PAGE_COLUMNS[:-1]), page.key(prefix)))
-    with context.sheet(source, "segment", _SEGMENT_COLUMNS) as sheet:
+    with file.sheet("segment", _SEGMENT_COLUMNS) as sheet:
         for entry in entries:
             info, key = entry.info, entry.slices[FileKind.LOG].key
             epochs = [list(epoch) for epoch in info.leader_epochs]
@@ -250,16 +240,16 @@ def _dump_references(
 # --- cache -------------------------------------------------------------------------------------------------------
 
 
-def dump_cached(context: Context, source: Source) -> None:
+def dump_cached(file: FileDump) -> None:
     """Show a file of the disk cache: tier, object key, part of the object, and position of this part in the file.
 
     Raises:
         CorruptObjectError: the file is not a file of the disk cache, or is damaged.
     """
-    context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
-    cache_item = unpack_item(source.read, source.size_bytes)
+    file.title(f"cached of a tier, {file.source.size_bytes} bytes")
+    cache_item = unpack_item(file.source.read, file.source.size_bytes)
     if cache_item is None:
-        raise CorruptObjectError("this is not a file of the cache, or its CRC is wrong", source.label, 0)
+        raise CorruptObjectError("this is not a file of the cache, or its CRC is wrong", file.label, 0)
     uri, _, key = cache_item.group.partition("\n")
-    with context.sheet(source, "cached_item", _CACHED_COLUMNS) as sheet:
+    with file.sheet("cached_item", _CACHED_COLUMNS) as sheet:
         sheet.row((uri, key, cache_item.item, cache_item.position, cache_item.size_bytes))
