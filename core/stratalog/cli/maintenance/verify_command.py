@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 from click.core import ParameterSource
 
-from stratalog.cli.maintenance.verify_tier import Budget, TierCheck
+from stratalog.cli.maintenance.verify_tier import verify_tier
 from stratalog.cli.options import TierPlace, check_directory, directories_option, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.parameters import NamedPath
@@ -87,7 +88,7 @@ def verify(
     """
     if split_scheme(place)[0]:
         tier = TierPlace(place, config, tier_options)
-        return TierCheck(tier, deep, repair, directories, Budget.parse(budget), state).run(output)
+        return verify_tier(output, tier, directories, budget, state, deep=deep, repair=repair)
     is_named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
     if directories or budget or state or tier_options or is_named:
         raise click.UsageError(
@@ -107,11 +108,12 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
             if repair:
                 store.acquire()
             elif store.is_acquired_elsewhere():
-                lock_error = LogDirLockedError(
-                    "another engine or a running broker is writing to the directory", str(root)
-                )
-                raise lock_error.advised("stop the engine or broker, because changes during the check look like damage")
-            return _Verification(output, host, store, single, root, repair=repair, deep=deep).run()
+                text = "another engine or a running broker is writing to the directory"
+                advice = "stop the engine or broker, because changes during the check look like damage"
+                raise LogDirLockedError(text, str(root)).advised(advice)
+            folders = partition_folders(store) if single is None else {single: str(single)}
+            verification = _Verification(output, host, store, folders, repair=repair, deep=deep)
+            return verification.run(path if single is None else path.resolve())
 
 
 def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
@@ -126,45 +128,33 @@ def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
         return name if holds_log(parent.open_log(path.name)) else None
 
 
-@dataclass(slots=True)
-class _Totals:
-    """Sums over all logs. ``repairable`` is the number of problems that ``--repair`` would repair."""
-
-    problems: int = 0
-    repairable: int = 0
-    repairs: int = 0
-    size_bytes: int = 0
-    records: int = 0
-
-
 class _Verification:
-    """One run of the command over a directory."""
+    """One run of the command over the logs in ``folders`` of a directory."""
 
     def __init__(
         self,
         output: Output,
         host: ComponentHost,
         store: SegmentStore,
-        single: TopicPartition | None,
-        root: Path,
+        folders: Mapping[TopicPartition, str],
         *,
         repair: bool,
         deep: bool,
     ) -> None:
-        self._output, self._host, self._store = output, host, store
-        self._path = root if single is None else root / str(single)
+        self._output, self._host, self._store, self._folders = output, host, store, folders
         self._repair, self._deep = repair, deep
         self._topics = TopicTable(
             store, host.settings.topic_defaults, has_tier=False, sections=host.registry.topic_sections()
         )
-        folders = partition_folders(store)
-        self._folders = folders if single is None else {single: str(single)}
-        self._totals = _Totals()
+        self._problem_count = self._repairable_count = self._repair_count = self._size_bytes = self._record_count = 0
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
         self._was_clean = is_marked_clean(store)  # before a repair removes the file
 
-    def run(self) -> int:
-        """Check all logs, and return the exit code. If logs cannot be read, raise the first error after all checks."""
+    def run(self, path: Path) -> int:
+        """Check all logs, and return the exit code. If logs cannot be read, raise the first error after all checks.
+
+        ``path`` is the argument of the command that is printed as advice.
+        """
         read_errors, total_bytes = list[LogDirError](), 0
         for folder in self._folders.values():
             with contextlib.suppress(LogDirError):  # the check of the log reports the error
@@ -177,17 +167,17 @@ class _Verification:
                 except LogDirError as error:
                     read_errors.append(error)
         self._output.line(
-            f"{len(self._folders) - len(read_errors)} logs, {size_text(self._totals.size_bytes)}"
-            + (f", {self._totals.records:,} records" if self._deep else "")
-            + f": {self._totals.problems or 'nothing'} wrong"
-            + (f", {self._totals.repairs} repaired" if self._totals.repairs else "")
+            f"{len(self._folders) - len(read_errors)} logs, {size_text(self._size_bytes)}"
+            + (f", {self._record_count:,} records" if self._deep else "")
+            + f": {self._problem_count or 'nothing'} wrong"
+            + (f", {self._repair_count} repaired" if self._repair_count else "")
         )
-        if self._totals.repairable and not self._repair:
-            command = printable(f"stratalog verify {shlex.quote(str(self._path))} --repair")
-            self._output.line(f"run {command} to repair {self._totals.repairable} of them")
+        if self._repairable_count and not self._repair:
+            command = printable(f"stratalog verify {shlex.quote(str(path))} --repair")
+            self._output.line(f"run {command} to repair {self._repairable_count} of them")
         if read_errors:
             raise read_errors[0]
-        return 1 if self._totals.problems else 0
+        return 1 if self._problem_count else 0
 
     def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
         files = self._store.open_log(folder)
@@ -197,31 +187,25 @@ class _Verification:
             CheckpointOffset(self._store.path(file), f"{description} of {name}", self._checkpoints[file].get(name, 0))
             for file, description in CHECKPOINTS.items()
         ]
-        report = check_log(
-            files,
-            components,
-            records=self._deep,
-            checkpoints=checkpoints,
-            was_clean=self._was_clean,
-            on_bytes=on_bytes,
+        check = partial(
+            check_log, files, components, records=self._deep, checkpoints=checkpoints, was_clean=self._was_clean
         )
+        report = check(on_bytes=on_bytes)
         if self._repair and name.topic != CLUSTER_METADATA_TOPIC and any(map(is_repairable, report.findings)):
             self._store.remove_small(CLEAN_SHUTDOWN_FILE)
             log_start = self._checkpoints[LOG_STARTS_FILE].get(name)
             for repair in repair_log(files, components, config, report, log_start):
                 self._report(repair.finding, is_repaired=True)
-                self._totals.repairs += 1
+                self._repair_count += 1
             # A lost end of the log remains a finding, because the repair does not restore its records.
-            report = check_log(
-                files, components, records=self._deep, checkpoints=checkpoints, was_clean=self._was_clean
-            )
+            report = check()
         for finding in report.findings:
             self._report(finding, is_repaired=False)
-        self._totals.problems += len(report.findings)
+        self._problem_count += len(report.findings)
         if name.topic != CLUSTER_METADATA_TOPIC:
-            self._totals.repairable += sum(map(is_repairable, report.findings))
-        self._totals.size_bytes += report.size_bytes
-        self._totals.records += report.records or 0
+            self._repairable_count += sum(map(is_repairable, report.findings))
+        self._size_bytes += report.size_bytes
+        self._record_count += report.records or 0
         self._summary(name, report)
 
     def _summary(self, name: TopicPartition, report: LogReport) -> None:
@@ -257,5 +241,5 @@ class _Verification:
         except NotAFileError as error:
             finding = Finding(FindingKind.BOUNDS, error.path, 0, error.reason)
         self._report(finding, is_repaired=False)
-        self._totals.problems += 1
+        self._problem_count += 1
         return {}

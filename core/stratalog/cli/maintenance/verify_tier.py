@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -30,8 +30,7 @@ from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair
 _STATE_VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """Cost limit of one run; None means no limit. A run checks at least one segment or one whole log."""
 
     requests: int | None = None
@@ -96,50 +95,39 @@ class _State:
             self.path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True)
-class TierCheck:
-    """Arguments of ``verify URI``.
+def verify_tier(
+    output: Output,
+    place: TierPlace,
+    directories: Sequence[str],
+    budget: str | None,
+    state_file: str | None,
+    *,
+    deep: bool,
+    repair: bool,
+) -> int:
+    """Check a tier, print the findings, and return the exit code: 1 if problems remain, or 0.
 
-    Attributes:
-        place: the tier.
-        deep: True if every ``.log`` file is read.
-        repair: True to restore segments from ``directories``, write notes about segments that cannot be restored, and
-            delete orphans.
-        directories: log directories that may contain local copies of the segments.
-        budget: cost limit of one run.
-        state: path of the file that stores the position of a run that its budget stopped; None for no file.
+    With ``repair``, restore segments from the log directories, write notes about segments that cannot be restored, and
+    delete orphans. Raise UsageError if an option needs another option, and ConfigError if the tier has no logs.
     """
-
-    place: TierPlace
-    deep: bool = False
-    repair: bool = False
-    directories: Sequence[str] = ()
-    budget: Budget = field(default_factory=Budget)
-    state: str | None = None
-
-    def run(self, output: Output) -> int:
-        """Run the check, print the findings, and return the exit code: 1 if problems remain, or 0.
-
-        Raise UsageError if an option needs another option, and ConfigError if the tier has no logs.
-        """
-        if (self.budget.requests or self.budget.size_bytes) and self.state is None:
-            raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
-        if self.directories and not self.repair:
-            raise click.UsageError("--dir needs --repair, because it names where the segments are restored from")
-        state = _State(Path(self.state) if self.state else None, self.place.uri, self.deep)
-        state.load()
-        settings = self.place.settings()
-        with ExitStack() as stack:
-            host = stack.enter_context(open_host(settings))
-            stores = []
-            for directory in self.directories:
-                check_directory(Path(directory))
-                stores.append(stack.enter_context(host.segment_store(directory, read_only=True)))
-            tier = stack.enter_context(
-                open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)
-            )
-            history_ms = settings.engine.tier_history_ms
-            return _Run(output, self, tier, host.components(TopicConfig()), state, stores, history_ms).run()
+    limits = Budget.parse(budget)
+    if limits != Budget() and state_file is None:
+        raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
+    if directories and not repair:
+        raise click.UsageError("--dir needs --repair, because it names where the segments are restored from")
+    state = _State(Path(state_file) if state_file else None, place.uri, deep)
+    state.load()
+    settings = place.settings()
+    with ExitStack() as stack:
+        host = stack.enter_context(open_host(settings))
+        stores = []
+        for directory in directories:
+            check_directory(Path(directory))
+            stores.append(stack.enter_context(host.segment_store(directory, read_only=True)))
+        tier = stack.enter_context(open_tier(host, place.uri, place.tier_options, read_only=not repair))
+        components, history_ms = host.components(TopicConfig()), settings.engine.tier_history_ms
+        run = _Run(output, place, tier, components, state, stores, limits, history_ms=history_ms, repair=repair)
+        return run.run()
 
 
 class _Run:
@@ -148,22 +136,26 @@ class _Run:
     def __init__(
         self,
         output: Output,
-        request: TierCheck,
+        place: TierPlace,
         tier: Tier,
         components: Components,
         state: _State,
         stores: Sequence[SegmentStore],
+        budget: Budget,
+        *,
         history_ms: int,
+        repair: bool,
     ) -> None:
-        self._output, self._request, self._tier, self._components = output, request, tier, components
-        self._state, self._stores, self._history_ms = state, stores, history_ms
+        self._output, self._place, self._tier, self._components = output, place, tier, components
+        self._state, self._stores, self._budget = state, stores, budget
+        self._history_ms, self._repair = history_ms, repair
         self._start_metrics = tier.metrics().store
         self._repair_count = self._orphan_count = self._collected_count = 0
 
     def run(self) -> int:
         names = self._tier.logs()
         if not names:
-            raise self._request.place.no_logs_error()
+            raise self._place.no_logs_error()
         labelled = sorted((f"{name.log}/{name.topic_id}", name) for name in names)
         logs = [(label, name) for label, name in labelled if label >= self._state.log]
         log_count = segment_count = 0
@@ -194,13 +186,13 @@ class _Run:
         Return the number of checked segments, and True if the budget ended the check before the end of the log.
         """
         log = self._tier.log(*name)
-        repair = TierRepair(log, self._copies(log)) if self._request.repair else None
+        repair = TierRepair(log, self._copies(log)) if self._repair else None
         if repair is not None and not start:
             for result in repair.manifest():  # the check below finds unrepaired problems, and writes notes about them
                 if result.done:
                     self._repair_count += 1
                     self._report(result.finding, result.done)
-        check = TierLogCheck(log, self._components, contents=self._request.deep)
+        check = TierLogCheck(log, self._components, contents=self._state.deep)
         root_findings = list(check.roots())
         on_bytes = counted(progress, check.size_bytes)
         if not start:
@@ -244,7 +236,7 @@ class _Run:
         for finding in orphans:
             self._report(finding, "")
         self._orphan_count += len(orphans)
-        if self._request.repair and orphans:
+        if self._repair and orphans:
             self._collected_count += log.collect(history_ms=self._history_ms).orphans
 
     def _report(self, finding: Finding, outcome: str) -> None:
@@ -266,7 +258,7 @@ class _Run:
         )
 
     def _is_spent(self) -> bool:
-        traffic, budget = self._tier.metrics().store - self._start_metrics, self._request.budget
+        traffic, budget = self._tier.metrics().store - self._start_metrics, self._budget
         return (budget.requests is not None and traffic.requests >= budget.requests) or (
             budget.size_bytes is not None and traffic.reads.moved_bytes >= budget.size_bytes
         )
