@@ -18,12 +18,11 @@ import click
 
 from stratalog.cli.contents.avro import avro_text
 from stratalog.cli.contents.values import Style, put_bytes
-from stratalog.cli.options import LogPlace, json_option
+from stratalog.cli.options import LogPlace, json_option, view_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.errors import ConfigError, PluginImportError, UnknownTopicError
 from stratalog.model.arrow import ARROW_COLUMNS
-from stratalog.spi.commands import config_option, tier_option
 
 _FORMATS: Final = {".csv": "csv, header", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 _SHOWN_ROWS: Final = 1000
@@ -33,10 +32,7 @@ _RAW: Final = "records of "
 
 @click.command()
 @click.argument("query")
-@click.argument("location", metavar="PATH|URI", type=NamedPath())
-@config_option
-@tier_option
-@click.option("--tier", metavar="URI", help="URI of the tier behind a directory.")
+@view_options
 @click.option(
     "--values",
     "values",
@@ -55,12 +51,9 @@ _RAW: Final = "records of "
 )
 @json_option
 def sql(
+    place: LogPlace,
     output: Output,
     query: str,
-    location: str,
-    config: str | None,
-    tier_options: Mapping[str, object],
-    tier: str | None,
     values: tuple[str, ...],
     as_csv: bool,  # noqa: FBT001 - click passes options
     file: str | None,
@@ -74,7 +67,7 @@ def sql(
     Example: stratalog sql 'select key, count(*) from orders group by key' data
     """
     kind = _format_of(file)
-    with LogPlace((location,), tier, config, tier_options).reader() as reader, closing(_connect()) as connection:
+    with place.reader() as reader, closing(_connect()) as connection:
         topics, datasets = reader.topics(), []
         counts = Counter(topic.lower() for topic in topics)
         if alike := [topic for topic in topics if counts[topic.lower()] > 1]:
