@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Final
 
 import click
 
@@ -15,6 +15,18 @@ from stratalog.model.names import unknown_topic
 from stratalog.reading.reader import StaticLog
 from stratalog.spi.cleanup import SegmentSummary
 from stratalog.tier.upkeep.cost import tiny_segments
+
+_DESCRIPTIONS: Final = {
+    "offsets": (
+        "partition", "log_start", "local_log_start", "recovery_point", "last_stable", "high_watermark", "log_end", "error",
+    ),
+    "segments": ("partition", "base_offset", "end_offset", "bytes", "where"),
+    "leader epochs": ("partition", "leader_epoch", "start_offset"),
+    "producers": (
+        "partition", "producer_id", "producer_epoch", "last_sequence", "last_offset", "open_transaction",
+    ),
+}  # fmt: skip
+"""Columns of the tables of ``topics describe``, by title. Only the first two tables are printed if they are empty."""
 
 
 @click.group()
@@ -137,81 +149,53 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
     Shows the offsets, segments, leader epochs and producers of each partition. The exit code is 1 if a partition cannot
     be read; the other partitions are shown. If the store of the tier is unavailable, only local data is shown.
     """
-    sheet = PartitionSheet()
+    rows: dict[str, list[tuple[object, ...]]] = {title: [] for title in _DESCRIPTIONS}
+    has_failed = False
     with place.reader(allow_offline=True) as reader:
         info = reader.topics().get(topic)
         if info is None:
             raise unknown_topic(topic, reader.topics(), reader.location)
         for partition in info.partitions:
             try:
-                sheet.add(partition, reader.log(topic, partition))
-            except StorageError as error:
-                sheet.fail(partition, error)
-        sheet.print(output, topic)
+                error = _describe(rows, partition, reader.log(topic, partition))
+            except StorageError as failure:
+                error = str(failure)
+                rows["offsets"].append((partition, *[None] * 6, error))
+            has_failed |= bool(error)
+        for title, columns in _DESCRIPTIONS.items():
+            if rows[title] or title in {"offsets", "segments"}:
+                output.table(f"{topic}: {title}", columns, rows[title])
         try:
             changed_settings = info.config.to_mapping(only_changed=True)
         except StorageError:  # printed before, as the error of the partition that has the settings
-            changed_settings, sheet.has_failed = {}, True
+            changed_settings, has_failed = {}, True
         if not output.as_json and changed_settings:
             output.table("settings", ("setting", "value"), changed_settings.items())
-    return 1 if sheet.has_failed else 0
+    return 1 if has_failed else 0
 
 
-@dataclass(slots=True)
-class PartitionSheet:
-    """Rows of the tables of ``topics describe``.
+def _describe(rows: dict[str, list[tuple[object, ...]]], partition: int, log: StaticLog) -> str:
+    """Add one partition to the rows of each table. If its tier is unavailable, add local segments only.
 
-    ``has_failed`` is True if a partition cannot be read, or if its segments in the tier cannot be read.
+    Return the error of the tier, or "".
     """
-
-    bounds: list[tuple[object, ...]] = field(default_factory=list)
-    segments: list[tuple[object, ...]] = field(default_factory=list)
-    epochs: list[tuple[object, ...]] = field(default_factory=list)
-    producers: list[tuple[object, ...]] = field(default_factory=list)
-    has_failed: bool = False
-
-    def add(self, partition: int, log: StaticLog) -> None:
-        """Add one partition. If the log's tier is unavailable, add only the local segments, and set ``has_failed``."""
-        offsets, epochs = log.offsets(), log.view().epochs.entries
-        error = ""
-        try:
-            segment_summaries = log.segments()
-        except TierUnavailableError as away:
-            segment_summaries, error, self.has_failed = summaries(log.view()._replace(remote=None)), str(away), True
-        segments = [
-            (partition, summary.base_offset, summary.end_offset, summary.size_bytes, _where(summary))
-            for summary in segment_summaries
-        ]
-        bounds = (offsets.log_start, offsets.local_log_start, offsets.recovery_point)
-        self.bounds.append((partition, *bounds, offsets.last_stable, offsets.high_watermark, offsets.log_end, error))
-        self.segments += segments
-        self.epochs += [(partition, entry.epoch, entry.start_offset) for entry in epochs]
-        for producer in log.producers:
-            transaction_start = producer.transaction_first_offset
-            producer_state = (
-                producer.last_sequence,
-                producer.last_offset,
-                transaction_start if transaction_start >= 0 else None,
-            )
-            self.producers.append((partition, producer.producer_id, producer.producer_epoch, *producer_state))
-
-    def fail(self, partition: int, error: StorageError) -> None:
-        """Add a partition that cannot be read, with its error, and set ``has_failed``."""
-        self.has_failed = True
-        self.bounds.append((partition, None, None, None, None, None, None, str(error)))
-
-    def print(self, output: Output, topic: str) -> None:
-        """Print tables of offsets and segments, and tables of leader epochs and producers if these are not empty."""
-        columns = ("log_start", "local_log_start", "recovery_point", "last_stable", "high_watermark", "log_end")
-        output.table(f"{topic}: offsets", ("partition", *columns, "error"), self.bounds)
-        names = ("partition", "base_offset", "end_offset", "bytes", "where")
-        output.table(f"{topic}: segments", names, self.segments)
-        if self.epochs:
-            output.table(f"{topic}: leader epochs", ("partition", "leader_epoch", "start_offset"), self.epochs)
-        if self.producers:
-            last = ("last_sequence", "last_offset", "open_transaction")
-            columns_of = ("partition", "producer_id", "producer_epoch", *last)
-            output.table(f"{topic}: producers", columns_of, self.producers)
+    offsets, epochs, error = log.offsets(), log.view().epochs.entries, ""
+    try:
+        segments = log.segments()
+    except TierUnavailableError as failure:
+        segments, error = summaries(log.view()._replace(remote=None)), str(failure)
+    bounds = (offsets.log_start, offsets.local_log_start, offsets.recovery_point)
+    rows["offsets"].append((partition, *bounds, offsets.last_stable, offsets.high_watermark, offsets.log_end, error))
+    rows["segments"] += [
+        (partition, segment.base_offset, segment.end_offset, segment.size_bytes, _where(segment))
+        for segment in segments
+    ]
+    rows["leader epochs"] += [(partition, entry.epoch, entry.start_offset) for entry in epochs]
+    for producer in log.producers:
+        transaction_start = producer.transaction_first_offset if producer.transaction_first_offset >= 0 else None
+        last = (producer.last_sequence, producer.last_offset, transaction_start)
+        rows["producers"].append((partition, producer.producer_id, producer.producer_epoch, *last))
+    return error
 
 
 def _where(summary: SegmentSummary) -> str:
