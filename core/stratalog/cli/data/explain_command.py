@@ -15,10 +15,8 @@ from stratalog.cli.output import Output, size_text
 from stratalog.errors import CorruptIndexError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.read_plan import hidden_transactions
-from stratalog.log.read.view import LogView
 from stratalog.model.batches import BatchTable, RecordBatch
 from stratalog.model.records import Fields, Record
-from stratalog.segment.components import Components
 from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
@@ -52,8 +50,7 @@ def explain(place: LogPlace, output: Output, topic: str, partition: int, offset:
     """
     ends_well = True
     with place.reader() as reader:
-        log = reader.log(topic, partition)
-        for number, step in enumerate(steps(log, offset), 1):
+        for number, step in enumerate(Search(reader.log(topic, partition), offset).steps(), 1):
             ends_well = step.found
             if output.as_json:
                 output.item({"step": step.step, "found": step.found, "text": step.text, **step.facts})
@@ -62,155 +59,129 @@ def explain(place: LogPlace, output: Output, topic: str, partition: int, offset:
     return 0 if ends_well else 1
 
 
-def steps(log: LogReader, offset: int) -> Iterator[Step]:
-    """Yield the steps of the search for one offset. The last step describes the record, or why there is no record."""
-    view, components = log.view(), log.components
-    bounds = view.offsets
-    names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
-    facts: dict[str, object] = {name: getattr(bounds, name) for name in names}
-    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
-    yield Step("view", text, facts)
-    if not bounds.log_start <= offset < bounds.log_end:
-        where = "below the log start" if offset < bounds.log_start else "at or above the log end"
-        yield Step("view", f"offset {offset} is {where}: no record", {"offset": offset}, found=False)
-        return
-    segment = view.segment_at(offset)
-    if segment is None:
-        yield Step("segment", "no segment ends above the offset", {}, found=False)
-        return
-    yield _segment(view, segment)
-    yield _index(segment, offset, components)
-    yield from _batch(view, segment, offset, components, log.name.partition)
+class Search:
+    """Search for the record at one offset of a log."""
 
+    def __init__(self, log: LogReader, offset: int) -> None:
+        self._view, self._components, self._offset = log.view(), log.components, offset
 
-def _segment(view: LogView, segment: ReadableSegment) -> Step:
-    tier = "local" if isinstance(segment, Segment) else "remote"
-    active = ", active" if view.is_active(segment) else ""
-    facts: dict[str, object] = {
-        "tier": tier,
-        "file": segment.label,
-        "base_offset": segment.base_offset,
-        "end_offset": segment.end_offset,
-        "size_bytes": segment.size_bytes,
-        "active": bool(active),
-    }
-    text = f"{segment.label} ({tier}{active}), offsets [{segment.base_offset}, {segment.end_offset})"
-    return Step("segment", f"{text}, {size_text(segment.size_bytes)}", facts)
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps of the search. The last step describes the record, or why there is no record."""
+        bounds, offset = self._view.offsets, self._offset
+        names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
+        facts: dict[str, object] = {name: getattr(bounds, name) for name in names}
+        text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+        yield Step("view", text, facts)
+        if not bounds.log_start <= offset < bounds.log_end:
+            where = "below the log start" if offset < bounds.log_start else "at or above the log end"
+            yield Step("view", f"offset {offset} is {where}: no record", {"offset": offset}, found=False)
+            return
+        segment = self._view.segment_at(offset)
+        if segment is None:
+            yield Step("segment", "no segment ends above the offset", {}, found=False)
+            return
+        yield self._segment(segment)
+        yield self._index(segment)
+        yield from self._batch(segment)
 
+    def _segment(self, segment: ReadableSegment) -> Step:
+        tier = "local" if isinstance(segment, Segment) else "remote"
+        is_active = self._view.is_active(segment)
+        names = ("base_offset", "end_offset", "size_bytes")
+        bounds = {name: getattr(segment, name) for name in names}
+        place = f"{segment.label} ({tier}{', active' if is_active else ''})"
+        text = f"{place}, offsets [{segment.base_offset}, {segment.end_offset}), {size_text(segment.size_bytes)}"
+        return Step("segment", text, {"tier": tier, "file": segment.label, **bounds, "active": is_active})
 
-def _index(segment: ReadableSegment, offset: int, components: Components) -> Step:
-    """Return the step that reads the offset index. ``believed`` is True if the log confirms the index entry."""
-    start = start_position(segment, offset, components)
-    try:
-        reader = offset_index(segment, components)
-        entry = reader.floor(offset)
-    except CorruptIndexError as error:
-        return Step(
-            "index",
-            f"the index is damaged, so the scan starts at position 0: {error}",
-            {"position": 0, "believed": False},
+    def _index(self, segment: ReadableSegment) -> Step:
+        """Return the step that reads the offset index. ``believed`` is True if the log confirms the index entry."""
+        start = start_position(segment, self._offset, self._components)
+        try:
+            reader = offset_index(segment, self._components)
+            entry = reader.floor(self._offset)
+        except CorruptIndexError as error:
+            text = f"the index is damaged, so the scan starts at position 0: {error}"
+            return Step("index", text, {"position": 0, "believed": False})
+        facts: dict[str, object] = {"entries": len(reader), "position": start}
+        if entry is None:
+            text = f"{len(reader)} entries, none at or below the offset: the scan starts at position 0"
+            return Step("index", text, facts)
+        is_confirmed = start == entry.position
+        facts |= {"entry_offset": entry.offset, "entry_position": entry.position, "believed": is_confirmed}
+        verdict = "" if is_confirmed else ", which is wrong: the scan starts at position 0"
+        text = f"{len(reader)} entries, offset {entry.offset} at position {entry.position}{verdict}"
+        return Step("index", text, facts)
+
+    def _batch(self, segment: ReadableSegment) -> Iterator[Step]:
+        passed_batches = 0
+        for chunk in chunks_from(segment, self._offset, self._components):
+            for table in chunk.tables:
+                for row, last in enumerate(table.last_offset):
+                    if last < self._offset:
+                        passed_batches += 1
+                        continue
+                    position = chunk.position + table[row].position
+                    text = f"{passed_batches} batches passed, up to position {position}"
+                    yield Step("scan", text, {"batches": passed_batches})
+                    yield self._header(table[row], position)
+                    yield self._record(segment, chunk, table.take(row, row + 1))
+                    return
+        text = (
+            f"{passed_batches} batches passed, none contains the offset: compaction removed it, or it was never written"
         )
-    facts: dict[str, object] = {"entries": len(reader), "position": start}
-    if entry is None:
-        return Step(
-            "index", f"{len(reader)} entries, none at or below the offset: the scan starts at position 0", facts
+        yield Step("scan", text, {"batches": passed_batches}, found=False)
+
+    def _header(self, batch: RecordBatch, position: int) -> Step:
+        codec = codec_name(self._components.codecs, batch.codec_id)
+        facts: dict[str, object] = {
+            "position": position,
+            "size_bytes": batch.size_bytes,
+            "magic": batch.magic,
+            "base_offset": batch.base_offset,
+            "last_offset": batch.last_offset,
+            "records": batch.record_count,
+            "codec": codec,
+            "leader_epoch": batch.leader_epoch,
+            "producer_id": batch.producer_id,
+            "transactional": batch.is_transactional,
+            "control": batch.is_control,
+        }
+        text = (
+            f"at position {position}, {batch.size_bytes} bytes, magic {batch.magic}, offsets {batch.base_offset} to "
+            f"{batch.last_offset}, CRC good, codec {codec}"
         )
-    is_confirmed = start == entry.position
-    facts.update({"entry_offset": entry.offset, "entry_position": entry.position, "believed": is_confirmed})
-    verdict = "" if is_confirmed else ", which is wrong: the scan starts at position 0"
-    return Step("index", f"{len(reader)} entries, offset {entry.offset} at position {entry.position}{verdict}", facts)
+        if batch.producer_id >= 0:
+            text += f", producer {batch.producer_id}{' in a transaction' if batch.is_transactional else ''}"
+        return Step("batch", text, facts)
 
-
-def _batch(
-    view: LogView, segment: ReadableSegment, offset: int, components: Components, partition: int
-) -> Iterator[Step]:
-    passed_batches = 0
-    for chunk in chunks_from(segment, offset, components):
-        for table in chunk.tables:
-            for row, last in enumerate(table.last_offset):
-                if last < offset:
-                    passed_batches += 1
-                    continue
-                batch = table[row]
-                position = chunk.position + batch.position
-                yield Step(
-                    "scan", f"{passed_batches} batches passed, up to position {position}", {"batches": passed_batches}
-                )
-                yield _header(batch, position, codec_name(components.codecs, batch.codec_id))
-                yield _record(view, segment, chunk, table.take(row, row + 1), offset, components, partition)
-                return
-    text = f"{passed_batches} batches passed, none contains the offset: compaction removed it, or it was never written"
-    yield Step("scan", text, {"batches": passed_batches}, found=False)
-
-
-def _header(batch: RecordBatch, position: int, codec: str) -> Step:
-    facts: dict[str, object] = {
-        "position": position,
-        "size_bytes": batch.size_bytes,
-        "magic": batch.magic,
-        "base_offset": batch.base_offset,
-        "last_offset": batch.last_offset,
-        "records": batch.record_count,
-        "codec": codec,
-        "leader_epoch": batch.leader_epoch,
-        "producer_id": batch.producer_id,
-        "transactional": batch.is_transactional,
-        "control": batch.is_control,
-    }
-    text = (
-        f"at position {position}, {batch.size_bytes} bytes, magic {batch.magic}, offsets {batch.base_offset} to "
-        f"{batch.last_offset}, CRC good, codec {codec}"
-    )
-    if batch.producer_id >= 0:
-        text += f", producer {batch.producer_id}{' in a transaction' if batch.is_transactional else ''}"
-    return Step("batch", text, facts)
-
-
-def _record(
-    view: LogView,
-    segment: ReadableSegment,
-    chunk: Chunk,
-    row: BatchTable,
-    offset: int,
-    components: Components,
-    partition: int,
-) -> Step:
-    batch = row[0]
-    if batch.is_control:
-        control = read_control(chunk.data, batch, components)
-        return Step("record", f"a control record, which readers never receive: {control}", {}, found=False)
-    record = next(
-        (
-            record
-            for columns in decode(chunk, row, segment, components, Fields.ALL)
-            for record in columns.iter_records(partition)
-            if record.offset == offset
-        ),
-        None,
-    )
-    if record is None:
+    def _record(self, segment: ReadableSegment, chunk: Chunk, row: BatchTable) -> Step:
+        batch = row[0]
+        if batch.is_control:
+            control = read_control(chunk.data, batch, self._components)
+            return Step("record", f"a control record, which readers never receive: {control}", {}, found=False)
+        for columns in decode(chunk, row, segment, self._components, Fields.ALL):
+            for record in columns.iter_records(self._view.name.partition):
+                if record.offset == self._offset:
+                    return self._visible(batch, record)
         text = "not in the batch: compaction removed it, or it was never written"
         return Step("record", text, {}, found=False)
-    return _visible(view, batch, record, components)
 
-
-def _visible(view: LogView, batch: RecordBatch, record: Record, components: Components) -> Step:
-    """Return the step that shows the record, and the isolation levels that see the record."""
-    offset = record.offset
-    hidden_ranges = hidden_transactions(view, components, offset, offset + 1) if batch.is_transactional else ()
-    is_aborted = any(
-        transaction.producer_id == batch.producer_id and transaction.first_offset <= offset <= transaction.last_offset
-        for transaction in hidden_ranges
-    )
-    is_readable_uncommitted = offset < view.offsets.high_watermark
-    is_readable_committed = offset < view.offsets.last_stable and not is_aborted
-    reason = "its transaction was aborted" if is_aborted else "it is above the last stable offset"
-    hidden_note = "" if is_readable_committed else f"; hidden from read_committed: {reason}"
-    line = " ".join(record_lines(record, decoder_of(view.name.topic, None)))
-    facts: dict[str, object] = {
-        "timestamp_ms": record.timestamp_ms,
-        "aborted": is_aborted,
-        "read_uncommitted": is_readable_uncommitted,
-        "read_committed": is_readable_committed,
-    }
-    return Step("record", f"{line}{hidden_note}", facts)
+    def _visible(self, batch: RecordBatch, record: Record) -> Step:
+        """Return the step that shows the record, and the isolation levels that see the record."""
+        view, offset = self._view, self._offset
+        is_aborted = batch.is_transactional and any(
+            transaction.producer_id == batch.producer_id
+            and transaction.first_offset <= offset <= transaction.last_offset
+            for transaction in hidden_transactions(view, self._components, offset, offset + 1)
+        )
+        is_readable_committed = offset < view.offsets.last_stable and not is_aborted
+        reason = "its transaction was aborted" if is_aborted else "it is above the last stable offset"
+        hidden_note = "" if is_readable_committed else f"; hidden from read_committed: {reason}"
+        line = " ".join(record_lines(record, decoder_of(view.name.topic, None)))
+        facts: dict[str, object] = {
+            "timestamp_ms": record.timestamp_ms,
+            "aborted": is_aborted,
+            "read_uncommitted": offset < view.offsets.high_watermark,
+            "read_committed": is_readable_committed,
+        }
+        return Step("record", f"{line}{hidden_note}", facts)
