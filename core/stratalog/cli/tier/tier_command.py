@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 from itertools import islice
 
 import click
@@ -199,16 +200,7 @@ def show_differences(
             log = local.log(topic, partition)
             remote_log, left_segments = _log_of(reader, topic, partition, log.topic_id), log.view().segments
         right_segments = (remote_log.view() if newer is None else remote_log.view_as_of(newer)).segments
-        rows = [
-            (
-                str(difference.side),
-                difference.base_offset,
-                difference.end_offset,
-                difference.size_bytes,
-                difference.name,
-            )
-            for difference in differences(left_segments, right_segments, with_common=with_common)
-        ]
+        rows = [astuple(row) for row in differences(left_segments, right_segments, with_common=with_common)]
     output.table("segments", ("side", "base_offset", "end_offset", "bytes", "name"), rows)
     return 1 if any(row[0] != Side.BOTH for row in rows) else 0
 
@@ -255,16 +247,9 @@ def _segments(log: TierLog, version: int | None) -> Iterator[tuple[object, ...]]
     for segment in view.segments:
         assert isinstance(segment, RemoteSegment)
         info = segment.info
+        bounds = (info.base_offset, info.end_offset, info.size_bytes, moment(info.max_timestamp_ms))
         epochs = ",".join(f"{entry.epoch}@{entry.start_offset}" for entry in info.leader_epochs)
-        yield (
-            info.base_offset,
-            info.end_offset,
-            info.size_bytes,
-            moment(info.max_timestamp_ms),
-            segment.entry.layout,
-            epochs,
-            segment.label,
-        )
+        yield (*bounds, segment.entry.layout, epochs, segment.label)
 
 
 def _commit_row(root: Root) -> tuple[object, ...]:
