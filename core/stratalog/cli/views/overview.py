@@ -18,7 +18,6 @@ from stratalog.cleaning.explain.explain import Fate, RangeFate
 from stratalog.cleaning.explain.forecast import forecast
 from stratalog.cli.tier.pricing import log_bill
 from stratalog.client.committed_offsets import CommittedOffsets, lag
-from stratalog.config.topic import TopicConfig
 from stratalog.env.clock import Clock
 from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition
@@ -101,7 +100,7 @@ class TierState:
     orphans: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogOverview:
     """State of one log. ``error`` is the reason why the log cannot be read completely, or "".
 
@@ -244,54 +243,37 @@ def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detai
     overview = LogOverview(name)
     try:
         log = reader.log(*name)
-        overview = replace(
-            overview,
-            topic_id=str(log.topic_id or ""),
-            offsets=log.offsets(),
-            epochs=_epochs(log),
-            transactions=_transactions(log, now_ms),
-        )
+        overview.topic_id, overview.offsets = str(log.topic_id or ""), log.offsets()
+        overview.epochs, overview.transactions = _epochs(log), _transactions(log, now_ms)
         config = reader.topic_config(name)
-        overview = _add_segments(overview, reader, log, config, now_ms)
+        has_tier = reader.tier is not None and config.remote_storage_enable
+        policies = reader.policies(config)
+        plan = forecast(log, config, policies, has_tier=has_tier, now_ms=now_ms, dirty_start=log.dirty_start)
+        oldest = next(log.records(log.offsets().log_start), None) if plan.segments else None
+        first_ms = -1 if oldest is None else oldest.timestamp_ms
+        overview.policy, overview.dirty_ratio = ",".join(config.cleanup_policy), plan.dirty_ratio
+        overview.spans = join_spans(_spans(plan.segments, plan.ranges, first_ms))
         if config.remote_storage_enable:
-            overview = replace(overview, tier=_tier_state(reader, log, detail))
+            overview.tier = _tier_state(reader, log, detail)
     except StorageError as error:
-        return replace(overview, error=str(error))
+        overview.error = str(error)
     return overview
-
-
-def _add_segments(
-    overview: LogOverview, reader: Reader, log: StaticLog, config: TopicConfig, now_ms: int
-) -> LogOverview:
-    plan = forecast(
-        log,
-        config,
-        reader.policies(config),
-        has_tier=reader.tier is not None and config.remote_storage_enable,
-        now_ms=now_ms,
-        dirty_start=log.dirty_start,
-    )
-    oldest = next(log.records(log.offsets().log_start), None) if plan.segments else None
-    first_ms = -1 if oldest is None else oldest.timestamp_ms
-    spans = join_spans(_spans(plan.segments, plan.ranges, first_ms))
-    return replace(overview, policy=",".join(config.cleanup_policy), dirty_ratio=plan.dirty_ratio, spans=spans)
 
 
 def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first_ms: int) -> Iterator[Span]:
     before_ms = first_ms
     for segment, fate in zip(segments, fates, strict=True):
-        place = (
-            Place.ACTIVE
-            if segment.is_active
-            else Place.BOTH
-            if segment.is_local and segment.is_remote
-            else Place.LOCAL
-            if segment.is_local
-            else Place.TIER
-        )
-        span = Span(segment.base_offset, segment.end_offset, segment.size_bytes, before_ms, segment.age_from_ms, place)
+        bounds = (segment.base_offset, segment.end_offset, segment.size_bytes, before_ms, segment.age_from_ms)
+        yield Span(*bounds, _place(segment), fate.fate, fate.when_ms, fate.reason)
         before_ms = max(before_ms, segment.age_from_ms)
-        yield replace(span, fate=fate.fate, when_ms=fate.when_ms, reason=fate.reason)
+
+
+def _place(segment: SegmentSummary) -> Place:
+    if segment.is_active:
+        return Place.ACTIVE
+    if segment.is_local:
+        return Place.BOTH if segment.is_remote else Place.LOCAL
+    return Place.TIER
 
 
 def join_spans(spans: Iterable[Span], limit: int = MOST_SPANS) -> tuple[Span, ...]:
