@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -27,39 +26,36 @@ from stratalog.model.records import Record
 _INDENT: Final = "|     "
 
 
-class Decoder(StrEnum):
-    """Values of the option ``--decoder``: ways to show the keys and values of records."""
+INTERNAL_TOPICS: Final = {"offsets": OFFSETS_TOPIC, "transactions": TRANSACTIONS_TOPIC}
+"""Kafka's internal topics, by the value of ``--decoder`` that decodes their records."""
 
-    OFFSETS = "offsets"
-    TRANSACTIONS = "transactions"
-    TEXT = "text"
-    JSON = "json"
-    HEX = "hex"
-    BASE64 = "base64"
+STYLES: Final = (Style.TEXT.value, Style.JSON.value, Style.HEX.value, Style.BASE64.value)
+"""Values of ``--key-decoder``: styles of plain bytes."""
 
+DECODERS: Final = (*INTERNAL_TOPICS, *STYLES)
+"""Values of ``--decoder``."""
 
 RecordDecoder: TypeAlias = Callable[[Record], "_Plain | _Meaning"]
 """Function that decodes a record. Callers print the first line of the result after the record's offset and time."""
 
 
 def decoder_of(
-    topic: str, decoder: Decoder | None, key_decoder: Decoder | None = None, default_style: Style = Style.AUTO
+    topic: str, decoder: str | None, key_decoder: str | None = None, default_style: Style = Style.AUTO
 ) -> RecordDecoder:
     """Return the decoder of a topic's records.
 
     Args:
         topic: name of the topic; "" if unknown. Kafka's internal topics have decoders of their own.
-        decoder: decoder for any topic; None selects the decoder of ``topic``.
-        key_decoder: style of keys; None means the style of values. Ignored if an internal topic is decoded.
+        decoder: one of ``DECODERS`` for any topic; None selects the decoder of ``topic``.
+        key_decoder: one of ``STYLES``; None means the style of values. Ignored if an internal topic is decoded.
         default_style: style of keys and values if ``decoder`` is None and ``topic`` is not internal.
     """
-    by_topic = {OFFSETS_TOPIC: Decoder.OFFSETS, TRANSACTIONS_TOPIC: Decoder.TRANSACTIONS}
-    selected = decoder or by_topic.get(topic)
-    if selected is Decoder.OFFSETS:
+    decoded_topic = topic if decoder is None else INTERNAL_TOPICS.get(decoder)
+    if decoded_topic == OFFSETS_TOPIC:
         return partial(_decode_record, _offsets)
-    if selected is Decoder.TRANSACTIONS:
+    if decoded_topic == TRANSACTIONS_TOPIC:
         return partial(_decode_record, _transactions)
-    style = Style(selected) if selected else default_style
+    style = Style(decoder) if decoder else default_style
     return partial(_show_bytes, style, Style(key_decoder) if key_decoder else style)
 
 
@@ -69,7 +65,7 @@ def internal_topic(path: Path) -> str:
     Only the start of the folder's name is compared. Therefore folders with a suffix such as ``-delete`` are recognized.
     """
     folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - does not resolve links
-    return next((topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if folder.startswith(f"{topic}-")), "")
+    return next((topic for topic in INTERNAL_TOPICS.values() if folder.startswith(f"{topic}-")), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from stratalog.cli.contents.decoders import Decoder, RecordDecoder, decoder_of
+from stratalog.cli.contents.decoders import DECODERS, STYLES, RecordDecoder, decoder_of
 from stratalog.cli.contents.template import TOKENS, Template
 from stratalog.cli.contents.values import Style
 from stratalog.cli.output import Output, moment
@@ -31,9 +31,7 @@ class RecordPrinter:
             raise click.UsageError("--null is for --format: leave it out, other forms show null")
         if template is not None and (decoder or key_decoder):
             raise click.UsageError("--format prints bytes as they are: leave out --decoder and --key-decoder")
-        self._template, self._null = template, null
-        self._decoder = None if decoder is None else Decoder(decoder)
-        self._key_decoder = None if key_decoder is None else Decoder(key_decoder)
+        self._template, self._null, self._decoder, self._key_decoder = template, null, decoder, key_decoder
 
     def bind(self, output: Output, topic: str) -> Callable[[Record], None]:
         """Return a function that prints a record of ``topic``. Raise UsageError if --format and --json are given."""
@@ -81,16 +79,16 @@ def _head(topic: str, record: Record) -> dict[str, object]:
     }
 
 
-_STYLES = click.Choice([decoder.value for decoder in Decoder if decoder not in {Decoder.OFFSETS, Decoder.TRANSACTIONS}])
-
 print_options = option_group(
     "printer",
     RecordPrinter,
     click.option("--null", metavar="TEXT", help="Text for a null key or value in --format. Default: no text."),
-    click.option("--key-decoder", type=_STYLES, help="Show keys in this way. Default: the value of --decoder."),
+    click.option(
+        "--key-decoder", type=click.Choice(STYLES), help="Show keys in this way. Default: the value of --decoder."
+    ),
     click.option(
         "--decoder",
-        type=click.Choice([decoder.value for decoder in Decoder]),
+        type=click.Choice(DECODERS),
         help="Show keys and values in this way. Default: text (UTF-8, other bytes as hex digits), and for Kafka's "
         "internal topics their decoders offsets and transactions.",
     ),

@@ -32,7 +32,8 @@ class Style(StrEnum):
     """Style in which bytes are shown.
 
     AUTO shows printable UTF-8 as text, and TEXT shows all UTF-8 as text. Both show other bytes as hex digits, or as
-    base64 in JSON output. JSON parses the bytes as JSON. HEX and BASE64 never show text.
+    base64 in JSON output. JSON parses the bytes as JSON. HEX and BASE64 never show text. AVRO is only for values of
+    topics whose schema the console knows.
     """
 
     AUTO = "auto"
@@ -40,6 +41,7 @@ class Style(StrEnum):
     JSON = "json"
     HEX = "hex"
     BASE64 = "base64"
+    AVRO = "avro"
 
 
 def as_text(data: bytes, style: Style) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.contents.decoders import Decoder, internal_topic
+from stratalog.cli.contents.decoders import DECODERS, internal_topic
 from stratalog.cli.dump.file_dump import DumpRun, FileDump
 from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, leading_offset, sort_files
@@ -61,7 +61,7 @@ _SMALL: Final = {
 @click.option("--values", is_flag=True, help="Also show keys, values and headers of the records; implies --deep.")
 @click.option(
     "--decoder",
-    type=click.Choice([decoder.value for decoder in Decoder]),
+    type=click.Choice(DECODERS),
     help="Decode keys and values in this way; implies --values. Default: records in the folders of Kafka's internal "
     "topics are decoded, and other bytes are shown as text if they are printable UTF-8.",
 )
@@ -106,12 +106,11 @@ def dump(
 
     The exit code is 1 if a file is corrupt, and 2 if a file could not be read.
     """  # noqa: D301 - \b prevents click from wrapping the lines
-    value_decoder = None if decoder is None else Decoder(decoder)
-    shows_values = values or value_decoder is not None
+    shows_values = values or decoder is not None
     given_kind = None if kind is None else Kind(kind)
     errors: list[StorageError] = []
     with open_host(Settings()) as host:
-        run = DumpRun(host, output, deep or shows_values, shows_values, value_decoder, limit)
+        run = DumpRun(host, output, deep or shows_values, shows_values, decoder, limit)
         for number, path in enumerate(_paths(output, files, everything=given_kind is not None)):
             if number:
                 output.line("")

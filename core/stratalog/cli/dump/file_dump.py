@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stratalog.cli.contents.decoders import Decoder
 from stratalog.cli.dump.sheet import Sheet, cell
 from stratalog.cli.dump.source import Source, read_all
 from stratalog.cli.output import Output, moment
@@ -33,7 +32,7 @@ class DumpRun:
     output: Output
     deep: bool
     values: bool
-    decoder: Decoder | None
+    decoder: str | None
     limit: int | None = None
     has_corruption: bool = False
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from typing import Final
 
-from stratalog.cli.contents.decoders import decoder_of
+from stratalog.cli.contents.decoders import INTERNAL_TOPICS, decoder_of
 from stratalog.cli.contents.positions import nearest_offset
 from stratalog.cli.contents.values import Style, bytes_text
 from stratalog.cli.output import printable
 from stratalog.cli.parameters import Start
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.view import LogView
-from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
-from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
@@ -26,20 +23,6 @@ PAGE_BYTES: Final = 32 << 20  # bytes of the log, before decompression
 _PAGE_SEGMENTS: Final = 1000
 _BRIEF_CHARACTERS: Final = 300  # limit of a key or a value in a list of records
 _FULL_CHARACTERS: Final = 1 << 17  # limit of a key or a value on the page of a single record
-_DECODED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-
-
-class Shape(StrEnum):
-    """Forms in which a page shows keys and values.
-
-    The values are ``avro``, and the values of ``consume --decoder`` except the decoders of Kafka's internal topics.
-    """
-
-    TEXT = "text"
-    JSON = "json"
-    HEX = "hex"
-    BASE64 = "base64"
-    AVRO = "avro"
 
 
 AvroText = Callable[[bytes], str | None]
@@ -140,39 +123,39 @@ class ShownRecord:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None, *, full: bool = False) -> ShownRecord:
+def show_record(topic: str, record: Record, style: Style, avro: AvroText | None, *, full: bool = False) -> ShownRecord:
     """Return a record as text. Keys and values are cut after 300 characters, or with ``full`` after 131,072 characters.
 
-    A value that does not fit ``shape`` is shown as text or hex digits.
+    A value that does not fit ``style`` is shown as text or hex digits.
     """
     limit_characters = _FULL_CHARACTERS if full else _BRIEF_CHARACTERS
     head = (record.offset, record.timestamp_ms, record.leader_epoch)
-    if topic in _DECODED_TOPICS:
+    if topic in INTERNAL_TOPICS.values():
         lines = "\n".join(decoder_of(topic, None)(record).lines())
         return ShownRecord(*head, "", lines if len(lines) <= limit_characters else f"{lines[:limit_characters]}...")
-    is_structured = shape in {Shape.JSON, Shape.AVRO}
-    style = Style.TEXT if is_structured else Style(shape)
-    headers = tuple((printable(name), bytes_text(value, style, _BRIEF_CHARACTERS)) for name, value in record.headers)
+    is_structured = style in {Style.JSON, Style.AVRO}
+    plain = Style.TEXT if is_structured else style
+    headers = tuple((printable(name), bytes_text(value, plain, _BRIEF_CHARACTERS)) for name, value in record.headers)
     value = (
-        _format_json(record.value, shape, avro, limit_characters)
+        _format_json(record.value, style, avro, limit_characters)
         if is_structured
-        else bytes_text(record.value, style, limit_characters)
+        else bytes_text(record.value, plain, limit_characters)
     )
-    return ShownRecord(*head, bytes_text(record.key, style, limit_characters), value, headers)
+    return ShownRecord(*head, bytes_text(record.key, plain, limit_characters), value, headers)
 
 
-def _format_json(value: bytes | None, shape: Shape, avro: AvroText | None, limit_characters: int) -> str:
+def _format_json(value: bytes | None, style: Style, avro: AvroText | None, limit_characters: int) -> str:
     """Return a JSON or Avro value as JSON on one line, or on several lines if the page shows a single record.
 
     JSON that is longer than ``limit_characters`` is cut. A value that cannot be parsed is shown as text or hex digits.
     """
     if value is None:
         return "null"
-    text: str | bytes | None = value if shape is Shape.JSON else avro(value) if avro is not None else None
+    text: str | bytes | None = value if style is Style.JSON else avro(value) if avro is not None else None
     try:
         line = json.dumps(json.loads(text or ""), ensure_ascii=False)
     except (ValueError, RecursionError):
-        expected = "JSON" if shape is Shape.JSON else "of the Avro schema"
+        expected = "JSON" if style is Style.JSON else "of the Avro schema"
         return f"{bytes_text(value, Style.TEXT, limit_characters)} (not {expected})"
     if len(line) > limit_characters:
         return f"{line[:limit_characters]}... ({len(value):,} bytes)"

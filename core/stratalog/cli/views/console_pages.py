@@ -10,8 +10,10 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from stratalog import __version__
+from stratalog.cli.contents.decoders import STYLES
+from stratalog.cli.contents.values import Style
 from stratalog.cli.parameters import Start, start_of
-from stratalog.cli.views.browse import AvroText, Query, Shape, read_page, show_record
+from stratalog.cli.views.browse import AvroText, Query, read_page, show_record
 from stratalog.cli.views.overview import Detail, GroupLag, collect_log, tier_log
 from stratalog.cli.views.page import offset_bounds, render, time_bounds
 from stratalog.client.committed_offsets import CommittedOffsets, lag
@@ -130,21 +132,21 @@ class ConsolePages:
             reader.log(*name)
             log = collect_log(reader, name, self._clock.now_ms(), Detail())
         bounds = (offset_bounds([log]), time_bounds([log]))
-        form = self._form(name, {}, self._shape(name.topic, ""))
+        form = self._form(name, {}, self._style(name.topic, ""))
         return self._render("console_partition.html", str(name), log=log, bounds=bounds, **form)
 
     def records(self, query: Mapping[str, str], name: TopicPartition) -> str:
         """Return a page of records. Links and the form on the page contain the query."""
-        selection, chosen_shape = _selection(query), self._shape(name.topic, query["decoder"])
+        selection, style = _selection(query), self._style(name.topic, query["decoder"])
         with self._lock_reader() as reader:
             page = read_page(reader.log(*name), selection)
-        rows = [show_record(name.topic, record, chosen_shape, self._avro.get(name.topic)) for record in page.records]
-        form = self._form(name, query, chosen_shape)
+        rows = [show_record(name.topic, record, style, self._avro.get(name.topic)) for record in page.records]
+        form = self._form(name, query, style)
         return self._render("console_records.html", f"records of {name}", page=page, rows=rows, **form)
 
     def record(self, query: Mapping[str, str], name: TopicPartition, offset: int) -> str:
         """Return a page with one record. Its key and value are cut only if they are very long."""
-        chosen_shape = self._shape(name.topic, query["decoder"])
+        style = self._style(name.topic, query["decoder"])
         with self._lock_reader() as reader:
             log = reader.log(*name)
             record = next(log.records(offset, offset + 1), None)
@@ -152,14 +154,14 @@ class ConsolePages:
             raise ConfigError(
                 f"{name} has no record at offset {offset}: compaction removed it, or it is a control record"
             )
-        row = show_record(name.topic, record, chosen_shape, self._avro.get(name.topic), full=True)
+        row = show_record(name.topic, record, style, self._avro.get(name.topic), full=True)
         return self._render(
             "console_record.html",
             f"record {offset} of {name}",
             name=name,
             row=row,
-            shapes=self._shapes(name.topic),
-            chosen=chosen_shape,
+            shapes=self._styles(name.topic),
+            chosen=style,
         )
 
     def groups(self, query: Mapping[str, str]) -> str:
@@ -206,20 +208,20 @@ class ConsolePages:
         """Return a page about an error. ``status`` is the title of the page."""
         return self._render("console_error.html", status, status=status, text=text)
 
-    def _form(self, name: TopicPartition, entered: Mapping[str, str], chosen_shape: Shape) -> dict[str, object]:
-        """Return the contents of the form for records: the values that the user entered, and the selected shape."""
+    def _form(self, name: TopicPartition, entered: Mapping[str, str], style: Style) -> dict[str, object]:
+        """Return the contents of the form for records: the values that the user entered, and the selected style."""
         fields = {field: entered.get(field, "") for field in ("from", "key", "hex", "isolation")}
-        return {"name": name, "given": fields, "shapes": self._shapes(name.topic), "chosen": chosen_shape}
+        return {"name": name, "given": fields, "shapes": self._styles(name.topic), "chosen": style}
 
-    def _shapes(self, topic: str) -> list[Shape]:
-        return [shape for shape in Shape if shape is not Shape.AVRO or topic in self._avro]
+    def _styles(self, topic: str) -> list[str]:
+        return [*STYLES, Style.AVRO.value] if topic in self._avro else [*STYLES]
 
-    def _shape(self, topic: str, decoder: str) -> Shape:
+    def _style(self, topic: str, decoder: str) -> Style:
         if not decoder:
-            return Shape.AVRO if topic in self._avro else Shape.TEXT
-        if decoder not in self._shapes(topic):
-            raise ConfigError(f"{decoder!r} is not a decoder: use one of {', '.join(self._shapes(topic))}")
-        return Shape(decoder)
+            return Style.AVRO if topic in self._avro else Style.TEXT
+        if decoder not in self._styles(topic):
+            raise ConfigError(f"{decoder!r} is not a decoder: use one of {', '.join(self._styles(topic))}")
+        return Style(decoder)
 
     @staticmethod
     def _tier_log(reader: Reader, name: TopicPartition) -> TierLog:
