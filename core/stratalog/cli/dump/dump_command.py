@@ -9,24 +9,13 @@ from typing import Final
 import click
 
 from stratalog.cli.contents.decoders import DECODERS, internal_topic
+from stratalog.cli.dump import state_dump
 from stratalog.cli.dump.file_dump import DumpRun, FileDump
 from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, leading_offset, sort_files
 from stratalog.cli.dump.log_dump import dump_log
 from stratalog.cli.dump.section_dump import dump_digest, dump_extras
 from stratalog.cli.dump.source import open_source
-from stratalog.cli.dump.state_dump import (
-    dump_clean_shutdown,
-    dump_epochs,
-    dump_marks,
-    dump_meta_properties,
-    dump_note,
-    dump_offsets,
-    dump_partition_metadata,
-    dump_snapshot,
-    dump_tier_note,
-    dump_topics,
-)
 from stratalog.cli.dump.tier_dump import dump_cached, dump_manifest, dump_object, dump_page
 from stratalog.cli.options import count_option, json_option
 from stratalog.cli.output import Output
@@ -36,19 +25,19 @@ from stratalog.errors import ConfigError, CorruptionError, StorageError
 from stratalog.reading.open_reader import open_host
 
 _SMALL: Final = {
-    Kind.SNAPSHOT: dump_snapshot,
+    Kind.SNAPSHOT: state_dump.dump_snapshot,
     Kind.EXTRA: dump_extras,
     Kind.DIGEST: dump_digest,
     Kind.CACHED: dump_cached,
-    Kind.LEADER_EPOCHS: dump_epochs,
-    Kind.OFFSETS: dump_offsets,
-    Kind.PARTITION_METADATA: dump_partition_metadata,
-    Kind.META_PROPERTIES: dump_meta_properties,
-    Kind.CLEAN_SHUTDOWN: dump_clean_shutdown,
-    Kind.TOPICS: dump_topics,
-    Kind.TIER_NOTE: dump_tier_note,
-    Kind.MARKS: dump_marks,
-    Kind.NOTE: dump_note,
+    Kind.LEADER_EPOCHS: state_dump.dump_epochs,
+    Kind.OFFSETS: state_dump.dump_offsets,
+    Kind.PARTITION_METADATA: state_dump.dump_partition_metadata,
+    Kind.META_PROPERTIES: state_dump.dump_meta_properties,
+    Kind.CLEAN_SHUTDOWN: state_dump.dump_clean_shutdown,
+    Kind.TOPICS: state_dump.dump_topics,
+    Kind.TIER_NOTE: state_dump.dump_tier_note,
+    Kind.MARKS: state_dump.dump_marks,
+    Kind.NOTE: state_dump.dump_note,
     Kind.TIER_OBJECT: dump_object,
     Kind.MANIFEST: dump_manifest,
     Kind.MANIFEST_PAGE: dump_page,

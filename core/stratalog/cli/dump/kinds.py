@@ -8,36 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from stratalog.model.names import (
-    ATTACH_NOTE_FILE,
-    CLEAN_SHUTDOWN_FILE,
-    CLEANER_FILE,
-    DIGEST_SUFFIX,
-    EXTRA_SUFFIX,
-    HIGH_WATERMARKS_FILE,
-    INVENTORY_FILE,
-    LEADER_EPOCHS_FILE,
-    LOCK_FILE,
-    LOG_STARTS_FILE,
-    LOG_SUFFIX,
-    MARKS_FILE,
-    META_PROPERTIES_FILE,
-    MOVED_FILE,
-    NEXT_EPOCH_FILE,
-    OFFSET_INDEX_SUFFIX,
-    PARTITION_METADATA_FILE,
-    RECOVERY_POINTS_FILE,
-    RESTORE_NOTE_FILE,
-    RESTORING_FILE,
-    SNAPSHOT_SUFFIX,
-    SPOOL_SUFFIX,
-    STAGED_PREFIX,
-    TIER_NOTE_FILE,
-    TIME_INDEX_SUFFIX,
-    TOPICS_FILE,
-    TRANSACTION_INDEX_SUFFIX,
-    parse_segment_file,
-)
+from stratalog.model import names
 from stratalog.tier.read.disk_cache import is_cached_name
 from stratalog.tier.store.object_keys import (
     PAGE_SUFFIX,
@@ -83,50 +54,50 @@ class Identified(NamedTuple):
 
 
 _NAMES: Final = {
-    META_PROPERTIES_FILE: Kind.META_PROPERTIES,
-    TOPICS_FILE: Kind.TOPICS,
-    INVENTORY_FILE: Kind.TOPICS,
-    PARTITION_METADATA_FILE: Kind.PARTITION_METADATA,
-    LEADER_EPOCHS_FILE: Kind.LEADER_EPOCHS,
-    NEXT_EPOCH_FILE: Kind.LEADER_EPOCHS,
-    RECOVERY_POINTS_FILE: Kind.OFFSETS,
-    HIGH_WATERMARKS_FILE: Kind.OFFSETS,
-    LOG_STARTS_FILE: Kind.OFFSETS,
-    CLEANER_FILE: Kind.OFFSETS,
-    CLEAN_SHUTDOWN_FILE: Kind.CLEAN_SHUTDOWN,
-    TIER_NOTE_FILE: Kind.TIER_NOTE,
-    MARKS_FILE: Kind.MARKS,
-    ATTACH_NOTE_FILE: Kind.NOTE,
-    RESTORE_NOTE_FILE: Kind.NOTE,
-    RESTORING_FILE: Kind.NOTE,
-    MOVED_FILE: Kind.NOTE,
+    names.META_PROPERTIES_FILE: Kind.META_PROPERTIES,
+    names.TOPICS_FILE: Kind.TOPICS,
+    names.INVENTORY_FILE: Kind.TOPICS,
+    names.PARTITION_METADATA_FILE: Kind.PARTITION_METADATA,
+    names.LEADER_EPOCHS_FILE: Kind.LEADER_EPOCHS,
+    names.NEXT_EPOCH_FILE: Kind.LEADER_EPOCHS,
+    names.RECOVERY_POINTS_FILE: Kind.OFFSETS,
+    names.HIGH_WATERMARKS_FILE: Kind.OFFSETS,
+    names.LOG_STARTS_FILE: Kind.OFFSETS,
+    names.CLEANER_FILE: Kind.OFFSETS,
+    names.CLEAN_SHUTDOWN_FILE: Kind.CLEAN_SHUTDOWN,
+    names.TIER_NOTE_FILE: Kind.TIER_NOTE,
+    names.MARKS_FILE: Kind.MARKS,
+    names.ATTACH_NOTE_FILE: Kind.NOTE,
+    names.RESTORE_NOTE_FILE: Kind.NOTE,
+    names.RESTORING_FILE: Kind.NOTE,
+    names.MOVED_FILE: Kind.NOTE,
 }
 _SUFFIXES: Final = {
-    LOG_SUFFIX: Kind.LOG,
+    names.LOG_SUFFIX: Kind.LOG,
     ".checkpoint": Kind.LOG,  # snapshot of a KRaft quorum: a file of batches, like a log
-    OFFSET_INDEX_SUFFIX: Kind.INDEX,
-    TIME_INDEX_SUFFIX: Kind.TIME_INDEX,
-    TRANSACTION_INDEX_SUFFIX: Kind.TRANSACTION_INDEX,
-    SNAPSHOT_SUFFIX: Kind.SNAPSHOT,
-    EXTRA_SUFFIX: Kind.EXTRA,
-    DIGEST_SUFFIX: Kind.DIGEST,
+    names.OFFSET_INDEX_SUFFIX: Kind.INDEX,
+    names.TIME_INDEX_SUFFIX: Kind.TIME_INDEX,
+    names.TRANSACTION_INDEX_SUFFIX: Kind.TRANSACTION_INDEX,
+    names.SNAPSHOT_SUFFIX: Kind.SNAPSHOT,
+    names.EXTRA_SUFFIX: Kind.EXTRA,
+    names.DIGEST_SUFFIX: Kind.DIGEST,
     ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # suffix in Kafka's LocalTieredStorage
 }
 _DAMAGED: Final = ".damaged"  # suffix of a damaged object that a repair has kept
 _NOTE_SUFFIX: Final = ".json"  # suffix of the note on an object that a repair could not restore
 _LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # start of names in Kafka's remote caches
 _LAST_OFFSET: Final = (1 << 63) - 1
-_SILENT: Final = frozenset({LOCK_FILE})  # omitted without a note, because the file is always empty
+_SILENT: Final = frozenset({names.LOCK_FILE})  # omitted without a note, because the file is always empty
 
 
 def identify(name: str) -> Identified | None:
     """Return the kind and the base offset of the file ``name``; None if the name does not show a kind."""
-    segment = parse_segment_file(name.removesuffix(SPOOL_SUFFIX))
+    segment = names.parse_segment_file(name.removesuffix(names.SPOOL_SUFFIX))
     if segment is not None and segment.suffix in _SUFFIXES:
         return Identified(_SUFFIXES[segment.suffix], segment.base_offset)
     if name in _NAMES:
         return Identified(_NAMES[name])
-    if name.startswith(STAGED_PREFIX):
+    if name.startswith(names.STAGED_PREFIX):
         return Identified(Kind.LOG)
     if is_cached_name(name):
         return Identified(Kind.CACHED)
@@ -156,7 +127,7 @@ def leading_offset(name: str) -> int | None:
     return int(digits[0]) if digits and int(digits[0]) <= _LAST_OFFSET else None
 
 
-def sort_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
+def sort_files(file_names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the names of a known kind, in the order of a dump, and the names of an unknown kind.
 
     Files without a base offset come first, then the files of each segment. A snapshot comes before the segment that
@@ -165,7 +136,7 @@ def sort_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
     sortable: list[tuple[tuple[int, int, int, str], str]] = []
     unknown = []
     ranks = {kind: rank for rank, kind in enumerate(Kind)}
-    for name in sorted(names):
+    for name in sorted(file_names):
         identified = identify(name)
         if identified is None:
             unknown.append(name)
