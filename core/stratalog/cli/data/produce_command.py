@@ -28,6 +28,7 @@ from stratalog.log.log import Log
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Headers, Record
+from stratalog.spi.commands import option_group
 
 LINES_AT_ONCE = 10_000
 READ_BYTES = 1 << 20
@@ -82,11 +83,7 @@ class RecordInput:
     null: bytes | None
 
     def records(self, files: Iterable[BinaryIO], form: InputForm) -> Iterator[list[PartitionedRecord]]:
-        """Yield lists of records as soon as the records arrive. Each record has the partition that the input gives.
-
-        Raises:
-            InvalidRecordError: a line is not a valid JSON object of a record.
-        """
+        """Yield lists of records as soon as the records arrive. Each record has the partition that the input gives."""
         for file in files:
             if form is InputForm.FILES:
                 yield [(None, self._record(self.key, file.read()))]
@@ -158,17 +155,31 @@ def _parse_headers(headers: object) -> Headers:
     return tuple((header["key"], bytes_of(header, "value")) for header in headers)
 
 
-def _separator(context: click.Context, option: click.Parameter, value: str | None) -> bytes | None:
-    del context, option
-    if value is None:
-        return None
-    if not value:
+def _separator(text: str) -> bytes:
+    if not text:
         raise click.BadParameter("the separator is empty: use at least one character")
-    return unescape(typed_bytes(value))
+    return unescape(typed_bytes(text))
 
 
-def _headers(_context: click.Context, _option: click.Parameter, settings: tuple[str, ...]) -> Headers:
-    return tuple((name, typed_bytes(value)) for name, value in map(split_setting, settings))
+def _header(setting: str) -> tuple[str, bytes]:
+    name, value = split_setting(setting)
+    return name, typed_bytes(value)
+
+
+_input_options = option_group(
+    "record_input",
+    RecordInput,
+    click.option("--null", type=typed_bytes, metavar="TEXT", help="A key or value that equals TEXT is null."),
+    click.option(
+        "--header", "-H", "headers", type=_header, multiple=True, metavar="NAME=VALUE",
+        help="Header of all records; can be repeated.",
+    ),
+    click.option(
+        "--key-separator", "-K", "separator", type=_separator, metavar="TEXT",
+        help="Split each line at the first occurrence of TEXT into key and value. \\t is a tab.",
+    ),
+    click.option("--key", "-k", type=typed_bytes, metavar="TEXT", help="Key of all records."),
+)  # fmt: skip
 
 
 @click.command()
@@ -189,25 +200,7 @@ def _headers(_context: click.Context, _option: click.Parameter, settings: tuple[
     type=click.IntRange(0),
     help="Partition of all records. Default: the hash of the key selects the partition, as in Kafka's producer.",
 )
-@click.option("--key", "-k", metavar="TEXT", help="Key of all records.")
-@click.option(
-    "--key-separator",
-    "-K",
-    "separator",
-    metavar="TEXT",
-    callback=_separator,
-    help="Split each line at the first occurrence of TEXT into key and value. \\t is a tab.",
-)
-@click.option(
-    "--header",
-    "-H",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_headers,
-    help="Header of all records; can be repeated.",
-)
-@click.option("--null", metavar="TEXT", help="A key or value that equals TEXT is null.")
+@_input_options
 @choice_option("--durability", Durability, Durability.DURABLE)
 @place_options
 @json_option
@@ -218,10 +211,7 @@ def produce(
     files: tuple[BinaryIO, ...],
     form: str,
     partition: int | None,
-    key: str | None,
-    separator: bytes | None,
-    headers: Headers,
-    null: str | None,
+    record_input: RecordInput,
     durability: str,
 ) -> None:
     """Append records to TOPIC, from each FILE or from standard input (`-`, or no FILE).
@@ -229,11 +219,8 @@ def produce(
     Lines are appended as soon as they arrive. If the command fails or is interrupted, the records that it has appended
     stay in the topic, and the command prints their number.
     """
-    if separator is not None and (key is not None or form != InputForm.LINES):
+    if record_input.separator is not None and (record_input.key is not None or form != InputForm.LINES):
         raise click.UsageError("--key-separator splits lines: leave out --key, and use --input lines")
-    record_input = RecordInput(
-        None if key is None else typed_bytes(key), separator, headers, None if null is None else typed_bytes(null)
-    )
     totals, is_complete = dict[int, AppendTotals](), False
     try:
         with place.engine() as engine, _progress(output, files) as update_progress:

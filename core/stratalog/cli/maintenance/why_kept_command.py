@@ -19,11 +19,11 @@ _RECORDS = ("offset", "fate", "newer_offset", "reason")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
 @click.option("--offset", type=click.IntRange(0), help="Only the record at this offset.")
-@click.option("--key", help="Only records of this key (UTF-8).")
+@click.option("--key", type=typed_bytes, metavar="TEXT", help="Only records of this key (UTF-8).")
 @place_options
 @json_option
 def why_kept(
-    place: LogPlace, output: Output, topic: str, partition: int, *, offset: int | None, key: str | None
+    place: LogPlace, output: Output, topic: str, partition: int, *, offset: int | None, key: bytes | None
 ) -> int:
     """Explain for each offset range of a log why it is kept, and when retention or compaction removes it.
 
@@ -33,7 +33,7 @@ def why_kept(
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key exclude each other: give one")
     with place.engine() as engine:
-        explanation = engine.why_kept(topic, partition, offset=offset, key=None if key is None else typed_bytes(key))
+        explanation = engine.why_kept(topic, partition, offset=offset, key=key)
     if output.as_json:
         for fate in explanation.ranges:
             output.item({"range": dataclasses.asdict(fate)})
