@@ -50,7 +50,7 @@ class DemoStep:
     """One step of the demo, a row in the table of results: its duration, number of records, size and requests."""
 
     name: str
-    seconds: float
+    seconds: float = 0.0
     records: int = 0
     size_bytes: int = 0
     requests: StoreMetrics = field(default_factory=StoreMetrics)
@@ -65,16 +65,14 @@ class DemoStep:
         count_by_kind = {field.name: getattr(self.requests, field.name).requests for field in fields(self.requests)}
         return {kind: count for kind, count in count_by_kind.items() if count}
 
-    def item(self) -> dict[str, object]:
-        """Return the step as a JSON object."""
-        return {
-            "step": self.name,
-            "seconds": self.seconds,
-            "records": self.records,
-            "bytes": self.size_bytes,
-            "MB_per_second": self.rate,
-            "requests": self.counts(),
-        }
+    def row(self, *, as_json: bool) -> dict[str, object]:
+        """Return the step as a JSON object, or as a row of the table for people."""
+        row: dict[str, object] = {"step": self.name, "seconds": self.seconds}
+        if as_json:
+            row |= {"records": self.records, "bytes": self.size_bytes, "MB_per_second": self.rate}
+            return {**row, "requests": self.counts()}
+        row |= {"records": self.records or None, "log": size_text(self.size_bytes), "MB/s": self.rate}
+        return {**row, "requests": ", ".join(f"{count} {kind}" for kind, count in self.counts().items())}
 
 
 @click.command()
@@ -215,7 +213,7 @@ class DemoRun:
         assert tier is not None
         requests, began = tier.metrics().store, self._clock.monotonic_ns()
         self._output.note(name)
-        step = DemoStep(name, 0.0)
+        step = DemoStep(name)
         yield step
         step.seconds = (self._clock.monotonic_ns() - began) / 1e9
         step.requests = tier.metrics().store - requests
@@ -223,41 +221,19 @@ class DemoRun:
 
     def _note_logs(self, engine: Engine) -> None:
         for name in engine.partitions():
-            segments = engine.log(*name).segments()
-            local = [segment for segment in segments if segment.is_local]
-            remote = [segment for segment in segments if segment.is_remote]
-            offsets = engine.log(*name).offsets()
-            self._logs.append(
-                (
-                    str(name),
-                    offsets.log_end - offsets.log_start,
-                    len(local),
-                    sum(segment.size_bytes for segment in local),
-                    len(remote),
-                    sum(segment.size_bytes for segment in remote),
-                )
-            )
+            log = engine.log(*name)
+            offsets, segments = log.offsets(), log.segments()
+            local = [segment.size_bytes for segment in segments if segment.is_local]
+            remote = [segment.size_bytes for segment in segments if segment.is_remote]
+            sizes = (len(local), sum(local), len(remote), sum(remote))
+            self._logs.append((str(name), offsets.log_end - offsets.log_start, *sizes))
 
     def report(self, *, keep: bool, is_local: bool) -> None:
         """Print a table of the logs and a table of the steps, and commands that show more."""
         columns = ("partition", "offsets", "local_segments", "local_bytes", "remote_segments", "remote_bytes")
         self._output.table("partitions", columns, self._logs)
-        if self._output.as_json:
-            for step in self._steps:
-                self._output.item(step.item())
-        else:
-            rows = [
-                (
-                    step.name,
-                    step.seconds,
-                    step.records or None,
-                    size_text(step.size_bytes),
-                    step.rate,
-                    ", ".join(f"{count} {kind}" for kind, count in step.counts().items()),
-                )
-                for step in self._steps
-            ]
-            self._output.table("steps", ("step", "seconds", "records", "log", "MB/s", "requests"), rows)
+        rows = [step.row(as_json=self._output.as_json) for step in self._steps]
+        self._output.table("steps", tuple(rows[0]), [tuple(row.values()) for row in rows])
         if keep:
             folder_bytes = sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
             self._output.line(f"kept: {self._folder} ({size_text(folder_bytes)})")
