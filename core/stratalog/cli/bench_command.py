@@ -8,8 +8,8 @@ import secrets
 import shutil
 import statistics
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -172,11 +172,8 @@ class _Run:
                 log.append(self._records[:1], durability="durable")
                 counts[number] += 1
 
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(self._threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with ThreadPoolExecutor(self._threads) as workers:
+            list(workers.map(work, range(self._threads)))
         return self._rate("append durably, in threads", sum(counts), began_ns, f"{self._threads} threads, a log each")
 
     def _cold(self, tier: str) -> Reader:
@@ -198,8 +195,7 @@ class _Run:
                     break
                 fetched_bytes += fetched.size_bytes
                 offset = fetched.next_offset
-        seconds = self._seconds(began_ns)
-        return Figure(f"{where}fetch", fetched_bytes / 1e6 / seconds, "MB/s", detail="raw batches, 1 MiB a call")
+        return self._speed(f"{where}fetch", fetched_bytes, began_ns, "raw batches, 1 MiB a call")
 
     def _find(self, log: LogReader) -> Iterator[Figure]:
         end = log.offsets().log_end
@@ -213,9 +209,7 @@ class _Run:
         log.roll()
         began_ns = self._clock.monotonic_ns()
         offloaded_bytes = sum(result.size_bytes for result in engine.offload([log.name]))
-        return Figure(
-            "offload", offloaded_bytes / 1e6 / self._seconds(began_ns), "MB/s", detail="to the tier, roots included"
-        )
+        return self._speed("offload", offloaded_bytes, began_ns, "to the tier, roots included")
 
     def _recovery(self) -> Figure:
         """Delete the files of the clean shutdown, as if the engine had crashed, and measure the recovery."""
@@ -224,8 +218,7 @@ class _Run:
         size_bytes = sum(path.stat().st_size for path in self._folder.rglob("*.log"))
         began_ns = self._clock.monotonic_ns()
         with self._engine():
-            seconds = self._seconds(began_ns)
-        return Figure("recover", size_bytes / 1e6 / seconds, "MB/s", detail="as after a crash, every batch checked")
+            return self._speed("recover", size_bytes, began_ns, "as after a crash, every batch checked")
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
@@ -239,6 +232,9 @@ class _Run:
 
     def _rate(self, name: str, count: int, began_ns: int, detail: str) -> Figure:
         return Figure(name, count / self._seconds(began_ns), "records/s", detail=detail)
+
+    def _speed(self, name: str, size_bytes: int, began_ns: int, detail: str) -> Figure:
+        return Figure(name, size_bytes / 1e6 / self._seconds(began_ns), "MB/s", detail=detail)
 
     def _seconds(self, began_ns: int) -> float:
         return max(self._clock.monotonic_ns() - began_ns, 1) / 1e9
