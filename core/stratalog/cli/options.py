@@ -58,10 +58,15 @@ def check_no_other_files(directory: str) -> None:
         )
 
 
-def check_named(directories: Sequence[str], settings: Settings) -> None:
-    """Raise ConfigError if neither the options nor the settings name a log directory."""
+def check_log_directories(directories: Sequence[str], settings: Settings) -> None:
+    """Call ``check_no_other_files`` for the directories of the options, or of the settings if the options name none.
+
+    Raise ConfigError if neither the options nor the settings name a log directory.
+    """
     if not (directories or settings.engine.log_dirs):
         raise ConfigError("no log directory is named: add --dir DIRECTORY, or set log.dirs in the settings file")
+    for directory in directories or settings.engine.log_dirs:
+        check_no_other_files(directory)
 
 
 def check_tier(engine: Engine) -> None:
@@ -119,9 +124,7 @@ class LogPlace:
         Raise LogDirNotFoundError if a directory contains only files of other programs.
         """
         configured = self.settings()
-        check_named(self.directories, configured)
-        for directory in self.directories or configured.engine.log_dirs:
-            check_no_other_files(directory)
+        check_log_directories(self.directories, configured)
         self._check_options(self.tier or configured.engine.tier)
         settings = engine_settings(self.directories or None, self.tier, self.config)
         services = dict.fromkeys((*settings.engine.services, *more_services))
@@ -310,10 +313,7 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
     """Return the logs of the reader's tier, filtered by ``topic`` and ``partition``; None does not filter.
 
     The reader must have a tier. If the tier has several topics with the same name, the logs of all of them are
-    returned.
-
-    Raises:
-        UnknownTopicError: ``topic`` is given, and the tier has no such log.
+    returned. Raise UnknownTopicError if ``topic`` is given, and the tier has no such log.
     """
     assert reader.tier is not None
     names = [

@@ -6,14 +6,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import (
-    TierPlace,
-    check_named,
-    check_no_other_files,
-    directories_option,
-    json_option,
-    uri_options,
-)
+from stratalog.cli.options import TierPlace, check_log_directories, directories_option, json_option, uri_options
 from stratalog.cli.output import Columns, Output
 from stratalog.engine.open_engine import open_engine
 from stratalog.tier.takeover.take_over import AttachedLog
@@ -45,10 +38,7 @@ def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topic
     the tier to the high watermark that the tier recorded. Later records that were lost are not counted. If the command
     was interrupted, run it again.
     """
-    settings = place.settings()
-    check_named(directories, settings)
-    for directory in directories or settings.engine.log_dirs:
-        check_no_other_files(directory)
+    check_log_directories(directories, place.settings())
     place.check_logs()
     with (
         output.bytes_progress("taking over") as progress,
