@@ -347,11 +347,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace a file by ``text`` atomically. After an error, the earlier file is unchanged. A device is written directly.
-
-    Raises:
-        LogDirError: the file cannot be written, for example because the disk is full (DiskFullError).
-    """
+    """Replace a file by ``text`` atomically, or write ``text`` to a device; raise LogDirError if this fails."""
     try:
         path = path.resolve()  # the target of a symbolic link is replaced
         if path.exists() and not path.is_file():

@@ -12,15 +12,10 @@ from stratalog.errors import ConfigError, PluginImportError
 
 
 def avro_text(file: Path, component: str) -> Callable[[bytes], str | None]:
-    """Return a function that converts an Avro record to JSON text, and returns None if the bytes do not fit the schema.
+    """Return a function that converts an Avro record to JSON text, or returns None if the bytes do not fit the schema.
 
-    Args:
-        file: path of the file with the Avro schema.
-        component: name of the command that needs the function, for the error text.
-
-    Raises:
-        PluginImportError: fastavro is not installed.
-        ConfigError: the file cannot be read, or is not an Avro schema.
+    Raise ConfigError if ``file`` is not a readable schema, and PluginImportError if fastavro is not installed.
+    ``component`` is the command that the error names.
     """
     try:
         fastavro = import_module("fastavro")

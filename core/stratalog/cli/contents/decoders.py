@@ -116,15 +116,7 @@ def _show_bytes(style: Style, key_style: Style, record: Record) -> _Plain:
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """Decoded record of an internal topic.
-
-    Attributes:
-        kind: type of the record.
-        key: parsed key.
-        value: parsed value; None for a tombstone.
-        version: version of the value.
-        error: always "", because a decoded record has no error; ``_Plain`` has the same attribute.
-    """
+    """Decoded record of an internal topic. ``value`` is None for a tombstone, and ``error`` is always ""."""
 
     kind: str
     key: object

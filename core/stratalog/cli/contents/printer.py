@@ -17,14 +17,7 @@ from stratalog.spi.commands import option_group
 
 
 class RecordPrinter:
-    """Printer of records, in the form that the command's options select.
-
-    Args:
-        template: the template of ``--format``; None for lines or JSON.
-        decoder: decoder of values; None selects the decoder of the topic.
-        key_decoder: decoder of keys; None means ``decoder``.
-        null: text for a null in a template.
-    """
+    """Printer of records, in the form that the command's options select. The arguments are the options' values."""
 
     def __init__(self, template: str | None, decoder: str | None, key_decoder: str | None, null: str | None) -> None:
         if null is not None and template is None:

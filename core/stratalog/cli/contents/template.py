@@ -26,15 +26,10 @@ _NAMED: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 class Template:
-    """A parsed template.
+    """A parsed template. The constructor raises ConfigError if a token is unknown.
 
-    Args:
-        topic: name of the topic, for ``%t``.
-        null: bytes for a null key or value. By default nothing is printed, as in kcat without ``-Z``. A null value of a
-            header is printed as ``NULL``.
-
-    Raises:
-        ConfigError: a token is unknown.
+    ``null`` is printed for a null key or value; by default nothing, as in kcat without ``-Z``. A null value of a header
+    is printed as ``NULL``.
     """
 
     def __init__(self, text: bytes, topic: str, null: bytes = b"") -> None:

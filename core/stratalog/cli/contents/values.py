@@ -58,10 +58,8 @@ def as_text(data: bytes, style: Style) -> str | None:
 def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: Style = Style.AUTO) -> None:
     """Add bytes to a JSON object: text and null as ``name``, other bytes as ``name_base64`` or ``name_hex``.
 
-    Only ``Style.HEX`` uses ``name_hex``. With ``Style.JSON``, the parsed JSON is added as ``name``.
-
-    Raises:
-        InvalidRecordError: the style is ``Style.JSON``, and the bytes are not JSON.
+    Only ``Style.HEX`` uses ``name_hex``. With ``Style.JSON``, the parsed JSON is added as ``name``; raise
+    InvalidRecordError if the bytes are not JSON.
     """
     text = None if data is None else as_text(data, style)
     if data is not None and style is Style.JSON:
@@ -80,10 +78,8 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
 def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
     """Return the bytes that ``put_bytes`` added to a JSON object as ``name``; None for null, and if there are none.
 
-    A value that is not a string is encoded as JSON.
-
-    Raises:
-        InvalidRecordError: the base64 or hex digits are invalid, or a text cannot be encoded as UTF-8.
+    A value that is not a string is encoded as JSON. Raise InvalidRecordError if the digits are invalid, or if a text
+    cannot be encoded as UTF-8.
     """
     for suffix, decode in (("hex", bytes.fromhex), ("base64", base64.b64decode)):
         encoded = source.get(f"{name}_{suffix}")

@@ -35,12 +35,7 @@ _FEW_DESCRIPTORS: Final = 1024
 
 
 class DirectoryChecks:
-    """Checks of one directory.
-
-    Args:
-        store: the directory, open for reading only.
-        env: clock and files.
-    """
+    """Checks of one directory. ``store`` is the directory, open for reading only."""
 
     def __init__(self, store: SegmentStore, path: Path, env: Env) -> None:
         self._store, self._path, self._env = store, path, env

@@ -24,12 +24,7 @@ _REFUSED_MS: Final = 900_000  # S3 refuses requests if the clocks differ by more
 
 
 class StoreChecks:
-    """Checks of one store. ``close`` deletes the objects that the checks wrote, but does not close the store.
-
-    Args:
-        store: the store, open for writing.
-        env: clock and random numbers.
-    """
+    """Checks of one store. ``close`` deletes the objects that the checks wrote, but does not close the store."""
 
     def __init__(self, store: TierStore, env: Env) -> None:
         self._store, self._env = store, env

@@ -22,7 +22,7 @@ _PAGE_RECORDS: Final = 1000  # maximum number of Record objects in memory, for a
 _LAST_SEQUENCE: Final = (1 << 31) - 1
 
 InnerMessage: TypeAlias = tuple[RecordBatch, bool]
-"""A message inside a V0 or V1 wrapper message, with its position in the decompressed data, and True if its CRC is right."""
+"""A message in a V0 or V1 wrapper message, with its position in the decompressed data; True if its CRC is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +91,10 @@ def _messages(arena: Buffer, components: Components) -> tuple[InnerMessage, ...]
 
 
 class RecordView:
-    """Formatter of the records of a batch.
+    """Formatter of the records of a batch. Without a decoder, it shows only the sizes of keys and values.
 
-    Args:
-        batch: header of the batch.
-        decoder: decoder of keys and values; None shows only their sizes.
-
-    Attributes:
-        first_error: text of the first error; "" if there is none. An error is a record that cannot be read, or an inner
-            message with a bad CRC.
-        error_count: number of errors.
+    ``first_error`` is the text of the first error, or "". An error is a record that cannot be read, or an inner message
+    with a bad CRC.
     """
 
     def __init__(self, batch: RecordBatch, decoder: RecordDecoder | None) -> None:

@@ -121,14 +121,7 @@ class Table:
 
 
 class Sheet:
-    """Rows of one kind: a table for people, or one JSON object for each row.
-
-    Args:
-        output: output of the command.
-        label: the file.
-        kind: kind of the rows, in JSON.
-        columns: names of the columns, and the keys in JSON.
-    """
+    """Rows of one kind of the file ``label``: a table for people, or one JSON object for each row."""
 
     def __init__(self, output: Output, label: str, kind: str, columns: Sequence[str]) -> None:
         self._output, self._label, self._kind, self._columns = output, label, kind, tuple(columns)

@@ -57,12 +57,7 @@ class LogSource(Source):
 
 @contextmanager
 def open_source(files: Vfs, path: Path) -> Iterator[Source]:
-    """Return a context manager that yields an open file, and closes it when the ``with`` block ends.
-
-    Raises:
-        ConfigError: there is no such file.
-        LogDirError: the file cannot be opened.
-    """
+    """Yield an open file; raise ConfigError if there is no such file, and LogDirError if it cannot be opened."""
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     with _naming_file(str(path)):

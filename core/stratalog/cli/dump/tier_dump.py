@@ -55,10 +55,8 @@ _CUT_CHARACTERS: Final = 255  # length of a folder name that continues in the ne
 def dump_object(file: FileDump) -> None:
     """Show a segment object: its footer and its slices, whose hashes are checked. ``deep`` shows the slices' contents.
 
-    A damaged slice is reported, and the other slices are shown.
-
-    Raises:
-        CorruptObjectError: the object has no valid footer of an installed layout.
+    A damaged slice is reported, and the other slices are shown. Raise CorruptObjectError if the object has no valid
+    footer of an installed layout.
     """
     layout, segment = _discover(file)
     values = {name: value for name, value in segment.to_json().items() if name not in {"slices", "extra"}}
@@ -163,10 +161,7 @@ class _ObjectDump:
 def dump_manifest(file: FileDump) -> None:
     """Show a manifest root: its fields, its references to pages, and its own entries.
 
-    Raises:
-        CorruptManifestError: the root is malformed, or its log or version differ from its path.
-        UnknownComponentError: the root has a later format.
-        ConfigError: the file is larger than ``limits.manifest.bytes``.
+    Raise CorruptManifestError if the root is malformed, or if its log or version differ from its path.
     """
     limit_bytes = file.run.components.limits.manifest_bytes
     data = read_all(file.source, limit_bytes)
@@ -178,7 +173,7 @@ def dump_manifest(file: FileDump) -> None:
 
 
 def dump_page(file: FileDump) -> None:
-    """Show a page of a manifest: its entries, or its references to other pages. Raises the errors of ``dump_manifest``."""
+    """Show a page of a manifest: its entries, or its references to other pages."""
     data = read_all(file.source, file.run.components.limits.manifest_bytes)
     file.title(f"manifest page, {len(data)} bytes")
     log, topic_id, items = read_page(data, file.label)
@@ -241,11 +236,7 @@ def _dump_references(file: FileDump, pages: Iterable[PageRef], prefix: str, entr
 
 
 def dump_cached(file: FileDump) -> None:
-    """Show a file of the disk cache: tier, object key, part of the object, and position of this part in the file.
-
-    Raises:
-        CorruptObjectError: the file is not a file of the disk cache, or is damaged.
-    """
+    """Show a file of the disk cache: tier, object key, part of the object, and position of this part in the file."""
     file.title(f"cached of a tier, {file.source.size_bytes} bytes")
     cache_item = unpack_item(file.source.read, file.source.size_bytes)
     if cache_item is None:

@@ -30,13 +30,7 @@ AvroText = Callable[[bytes], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Records to show.
-
-    Attributes:
-        start: position of the first record.
-        key: key of the records; None for all records.
-        isolation: isolation level of the read.
-    """
+    """Records to show: all records from ``start`` on, or only the records of ``key``."""
 
     start: Start
     key: bytes | None = None
@@ -45,15 +39,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """Records of a log with offsets in [start, end).
-
-    Attributes:
-        records: the records, in order.
-        start: first offset of the page.
-        end: exclusive end offset of the page. The page has all records of the query in [start, end).
-        log_start: first offset of the log.
-        log_end: exclusive end offset of the log for the isolation level.
-    """
+    """All records of a query with offsets in [start, end). ``log_end`` is the end of the isolation level."""
 
     records: tuple[Record, ...]
     start: int
@@ -73,11 +59,7 @@ class RecordPage:
 
 
 def read_page(log: LogReader, query: Query) -> RecordPage:
-    """Return a page with at most ``PAGE_RECORDS`` records of a log, from ``query.start`` on.
-
-    Raises:
-        StorageError: the records cannot be read.
-    """
+    """Return a page with at most ``PAGE_RECORDS`` records of a log, from ``query.start`` on."""
     log_end, log_start = log.offsets().bound(query.isolation), log.offsets().log_start
     start = nearest_offset(log, query.start, query.isolation)
     end = bounded_end(log.view(), start, log_end)

@@ -80,10 +80,7 @@ class GuardedApplication:
         self._application, self._address = application, address
 
     def __call__(self, environ: dict[str, Any], start_response: Answer) -> Iterable[bytes]:
-        """Answer one WSGI request.
-
-        The status is 405 if the method is not GET or HEAD, and 421 if the Host header is the name of another site.
-        """
+        """Answer one WSGI request, with status 405 for other methods, and 421 for a Host header of another site."""
 
         def start(status: str, headers: list[tuple[str, str]], *error_info: Any) -> Any:
             return start_response(status, [*headers, *_HEADERS], *error_info)
@@ -111,11 +108,7 @@ def _refuse(start: Answer, status: str, text: str, headers: list[tuple[str, str]
 
 
 class ConsoleServer(ThreadingMixIn, WSGIServer):
-    """Server with a thread for each connection, so a connection without a request does not delay other connections.
-
-    Raises:
-        OSError: the address cannot be used.
-    """
+    """Server with a thread for each connection, so a connection without a request does not delay other connections."""
 
     daemon_threads = True
 

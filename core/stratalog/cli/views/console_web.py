@@ -19,11 +19,7 @@ _STATUS: Final = {400: "Wrong request", 404: "Not found", 500: "Cannot be read"}
 
 
 def web_application(pages: ConsolePages) -> Application:
-    """Return the console as a WSGI application.
-
-    Raises:
-        PluginImportError: bottle is not installed.
-    """
+    """Return the console as a WSGI application; raise PluginImportError if bottle is not installed."""
     try:
         bottle = import_module("bottle")
     except ImportError as error:

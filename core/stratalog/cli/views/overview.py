@@ -216,13 +216,10 @@ class Detail:
 
 
 def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overview:
-    """Return the contents of the reader's directory or tier.
+    """Return the contents of the reader's directory or tier; raise StorageError if they cannot be listed.
 
     If a log cannot be read, its ``LogOverview`` has the error. Each log is closed before the next log is read, to limit
     the memory.
-
-    Raises:
-        StorageError: the directory or the tier cannot be read.
     """
     detail, now_ms = detail or Detail(), clock.now_ms()
     logs = list[LogOverview]()
@@ -358,11 +355,7 @@ def _orphans(remote: TierLog, log: StaticLog) -> int:
 
 
 def group_lags(groups: CommittedOffsets, offsets: Mapping[TopicPartition, LogOffsets]) -> tuple[GroupLag, ...]:
-    """Return the committed offsets and lags of all groups, sorted. ``offsets`` are the offsets of the reader's logs.
-
-    Raises:
-        StorageError: the topic of committed offsets cannot be read.
-    """
+    """Return the committed offsets and lags of all groups, sorted. ``offsets`` are the offsets of the reader's logs."""
     return tuple(
         GroupLag(group, name, committed.offset, lag(offsets[name], committed.offset) if name in offsets else None)
         for group in groups.groups()

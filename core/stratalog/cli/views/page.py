@@ -31,11 +31,7 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", _SE
 
 
 def render(template: str, **values: object) -> str:
-    """Return the text of a template with ``values``. Bytes of paths that are not UTF-8 are shown as escapes.
-
-    Raises:
-        PluginImportError: jinja2 is not installed.
-    """
+    """Return the text of a template with ``values``. Bytes of paths that are not UTF-8 are shown as escapes."""
     page = str(_environment().get_template(template).render(**values))
     return page.encode(errors="backslashreplace").decode()
 

@@ -146,14 +146,10 @@ class ActivitySample:
 
 
 class Activity:
-    """Samples of the logs of a reader.
+    """Samples of the logs of a reader, which stay open between samples.
 
     A sample reads only logs that have changed since the last sample, that had an error, or that have segments to
     offload.
-
-    Args:
-        reader: the logs, which stay open between samples.
-        clock: clock for times and rates.
     """
 
     def __init__(self, reader: Reader, clock: Clock) -> None:
@@ -163,11 +159,7 @@ class Activity:
         self._ends: deque[tuple[int, Mapping[str, int]]] = deque()  # time (ns) and high watermarks by topic
 
     def sample(self) -> ActivitySample:
-        """Refresh the reader, and return the state of its logs.
-
-        Raises:
-            StorageError: the directory or the tier cannot be read.
-        """
+        """Refresh the reader, and return the state of its logs."""
         self._refresh()
         now_ms, topics = self._clock.now_ms(), dict[str, list[LogOverview]]()
         for name in self._reader.partitions():
