@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
-import mmap
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
@@ -16,15 +17,32 @@ from stratalog.spi.codecs import CodecTable
 from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segment_store import SegmentStore
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 Rule = Callable[[str, str], None]
 """Function that gets the name and the path of an operation. If it raises an exception, the operation fails."""
+
+
+def _recorded(operation: str, method: Method, path_at: int = 0) -> Method:
+    """Return a method of FaultyVfs that records an operation, and then calls ``method``.
+
+    Argument ``path_at`` is the recorded path, or the descriptor of an open file with this path.
+    """
+
+    @functools.wraps(method)
+    def recorded(self: FaultyVfs, *arguments: Any, **options: Any) -> Any:
+        place = arguments[path_at]
+        self._note(operation, self._paths[place] if isinstance(place, int) else place)
+        return method(self, *arguments, **options)
+
+    return cast(Method, recorded)
 
 
 class FaultyVfs(PosixVfs):
     """The real file system, which records operations; a test can make these operations fail.
 
     Each overridden method except ``close`` first appends the name and the path of its operation to ``done``, and calls
-    ``rule``. Other operations, such as ``stat``, are not recorded and do not fail.
+    ``rule``. ``open`` with ``create`` is recorded as "create", ``read_into`` as "read", and ``rename`` and ``link`` with
+    the new path. Other operations, such as ``stat``, are not recorded and do not fail.
 
     Attributes:
         done: name and path of each recorded operation so far.
@@ -65,15 +83,19 @@ class FaultyVfs(PosixVfs):
         del self._paths[descriptor]
         super().close(descriptor)
 
-    def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Return ``size_bytes`` bytes from ``position`` on, fewer only at the end of the file; recorded as "read"."""
-        self._note("read", self._paths[descriptor])
-        return super().read(descriptor, position, size_bytes)
-
-    def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read into memory of the caller, and return the number of bytes; recorded as "read"."""
-        self._note("read", self._paths[descriptor])
-        return super().read_into(descriptor, position, into)
+    read = _recorded("read", PosixVfs.read)
+    read_into = _recorded("read", PosixVfs.read_into)
+    send = _recorded("send", PosixVfs.send)
+    truncate = _recorded("truncate", PosixVfs.truncate)
+    map = _recorded("map", PosixVfs.map)
+    sync = _recorded("sync", PosixVfs.sync)
+    sync_folder = _recorded("sync folder", PosixVfs.sync_folder)
+    rename = _recorded("rename", PosixVfs.rename, path_at=1)
+    link = _recorded("link", PosixVfs.link, path_at=1)
+    remove = _recorded("remove", PosixVfs.remove)
+    make_folder = _recorded("make folder", PosixVfs.make_folder)
+    remove_folder = _recorded("remove folder", PosixVfs.remove_folder)
+    set_modified = _recorded("set modified", PosixVfs.set_modified)
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write the bytes that fit into ``room_bytes``, and return their number; recorded as "write".
@@ -86,16 +108,6 @@ class FaultyVfs(PosixVfs):
         fits = memoryview(data)[: self.room_bytes]
         self.room_bytes -= len(fits)
         return super().write(descriptor, position, fits)
-
-    def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send bytes of a file to the socket ``to``, and return their number; recorded as "send"."""
-        self._note("send", self._paths[descriptor])
-        return super().send(descriptor, position, size_bytes, to)
-
-    def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the size of a file; recorded as "truncate"."""
-        self._note("truncate", self._paths[descriptor])
-        super().truncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space for a file of ``size_bytes``; recorded as "allocate".
@@ -115,51 +127,6 @@ class FaultyVfs(PosixVfs):
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().reserve(descriptor, position, size_bytes)
-
-    def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
-        """Return a memory map of the first ``size_bytes`` of a file; recorded as "map"."""
-        self._note("map", self._paths[descriptor])
-        return super().map(descriptor, size_bytes, write=write)
-
-    def sync(self, descriptor: int) -> None:
-        """Make the file's bytes durable; recorded as "sync"."""
-        self._note("sync", self._paths[descriptor])
-        super().sync(descriptor)
-
-    def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable; recorded as "sync folder"."""
-        self._note("sync folder", path)
-        super().sync_folder(path)
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file or a folder; recorded as "rename" with the path ``new``."""
-        self._note("rename", new)
-        super().rename(old, new)
-
-    def link(self, old: str, new: str) -> None:
-        """Give a file a second name; recorded as "link" with the path ``new``."""
-        self._note("link", new)
-        super().link(old, new)
-
-    def remove(self, path: str) -> None:
-        """Delete a file; recorded as "remove"."""
-        self._note("remove", path)
-        super().remove(path)
-
-    def make_folder(self, path: str) -> None:
-        """Make a folder with its parents; recorded as "make folder"."""
-        self._note("make folder", path)
-        super().make_folder(path)
-
-    def remove_folder(self, path: str) -> None:
-        """Delete an empty folder; recorded as "remove folder"."""
-        self._note("remove folder", path)
-        super().remove_folder(path)
-
-    def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set the modification time of a file; recorded as "set modified"."""
-        self._note("set modified", path)
-        super().set_modified(path, modified_ms)
 
     def lock(self, path: str) -> int | None:
         """Lock a file, and return its descriptor, or None if the lock is held; recorded as "lock"."""
