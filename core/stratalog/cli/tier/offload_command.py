@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 
 from stratalog.cli.options import LogPlace, check_tier, json_option, place_options
@@ -36,7 +34,10 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
                 try:
                     if isinstance(part_progress, StorageError):
                         raise part_progress
-                    rows.extend(_offload(engine, name, part_progress))
+                    results = engine.offload([name], progress=part_progress)
+                    rows += [
+                        (*result.log, result.segments, result.size_bytes, result.tier_end, "") for result in results
+                    ]
                 except StoreError:
                     raise  # the store would fail for the other partitions, too
                 except StorageError as error:
@@ -60,8 +61,3 @@ def _parts(engine: Engine, total_progress: ProgressSum, *, roll: bool) -> dict[T
         except StorageError as error:
             part_by_log[name] = error
     return part_by_log
-
-
-def _offload(engine: Engine, name: TopicPartition, progress: Progress) -> Iterator[tuple[object, ...]]:
-    for result in engine.offload([name], progress=progress):
-        yield (*result.log, result.segments, result.size_bytes, result.tier_end, "")

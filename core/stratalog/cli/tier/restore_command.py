@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 import click
@@ -36,47 +35,50 @@ _COLUMNS: Final[Columns[RestoredLog]] = {
 }
 
 
-def _offsets(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[TopicPartition, int]:
-    return dict(map(partition_offset, texts))
+def _renaming(text: str) -> tuple[str, str]:
+    old, _, new = text.partition("=")
+    if not old or not new:
+        raise click.BadParameter(f"{old!r} is not of the form OLD=NEW")
+    return old, new
 
 
-def _names(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for old, _, new in pairs:
-        if not old or not new:
-            raise click.BadParameter(f"{old!r} is not of the form OLD=NEW")
-    return {old: new for old, _, new in pairs}
-
-
-def _topics(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    return names or None
-
-
-def _time(_context: click.Context, _parameter: click.Parameter, timestamp_ms: int | None) -> datetime | None:
-    return None if timestamp_ms is None else from_unix_ms(timestamp_ms)
+def _request(
+    overwrite: tuple[str, ...],
+    renamings: tuple[tuple[str, str], ...],
+    to_time_ms: int | None,
+    to_offsets: tuple[tuple[TopicPartition, int], ...],
+    topics: tuple[str, ...],
+) -> RestoreRequest:
+    return RestoreRequest(
+        topics=topics or None,
+        to_offsets=dict(to_offsets),
+        to_time=None if to_time_ms is None else from_unix_ms(to_time_ms),
+        rename=dict(renamings),
+        overwrite=overwrite,
+    )
 
 
 _request_options = option_group(
     "request",
-    RestoreRequest,
+    _request,
     click.option(
         "--overwrite", multiple=True, metavar="TOPIC",
         help="If DIR has records of this topic, replace them; can be repeated.",
     ),
     click.option(
-        "--as", "rename", multiple=True, callback=_names, metavar="OLD=NEW",
+        "--as", "renamings", type=_renaming, multiple=True, metavar="OLD=NEW",
         help="Restore topic OLD under the name NEW; can be repeated.",
     ),
     click.option(
-        "--to-time", type=time_ms, callback=_time, metavar="TIME",
+        "--to-time", "to_time_ms", type=time_ms, metavar="TIME",
         help="End each log before its first record with this timestamp or a later one: ISO 8601, or ms since 1970.",
     ),
     click.option(
-        "--to-offset", "to_offsets", multiple=True, callback=_offsets, metavar="TOPIC-PARTITION:OFFSET",
+        "--to-offset", "to_offsets", type=partition_offset, multiple=True, metavar="TOPIC-PARTITION:OFFSET",
         help="Exclusive end offset of the restored log; can be repeated.",
     ),
     click.option(
-        "--topic", "topics", multiple=True, callback=_topics,
+        "--topic", "topics", multiple=True,
         help="Only this topic: its name, or NAME-ID with the topic id; can be repeated.",
     ),
 )  # fmt: skip
