@@ -20,18 +20,9 @@ from stratalog.spi.commands import config_option
 from stratalog.tier.manifest import page_codec
 
 _COLUMNS: Final = (
-    "plugin",
-    "distribution",
-    "version",
-    "status",
-    "kind",
-    "name",
-    "bytes_version",
-    "capabilities",
-    "compiled",
-    "not_compiled",
-    "error",
-)
+    "plugin", "distribution", "version", "status", "kind", "name", "bytes_version", "capabilities", "compiled",
+    "not_compiled", "error",
+)  # fmt: skip
 
 
 @click.command()
@@ -57,18 +48,8 @@ def plugins(output: Output, config: str | None) -> int:
 
 def _core_row() -> tuple[object, ...]:
     core = OfferInfo("records", 1, extensions=(*records.EXTENSIONS, *page_codec.EXTENSIONS))
-    return (
-        "stratalog",
-        "stratalog",
-        stratalog.__version__,
-        "ok",
-        "core",
-        core.name,
-        None,
-        "",
-        *_compiled_state(core),
-        "",
-    )
+    name = ("stratalog", "stratalog", stratalog.__version__)
+    return (*name, "ok", "core", core.name, None, "", *_compiled_state(core), "")
 
 
 def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError]) -> list[tuple[object, ...]]:
