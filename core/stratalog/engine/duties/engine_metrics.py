@@ -22,7 +22,6 @@ from stratalog.tier.store.requests import RequestMetrics, StoreMetrics
 from stratalog.tier.tier import TierMetrics
 
 T = TypeVar("T")
-_GAUGE, _COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +69,15 @@ class _LogState(NamedTuple):
 
 
 def _row(
-    name: str,
-    kind: MetricKind,
-    doc: str,
-    read: Callable[[T], float | None],
-    labels: tuple[str, ...] = (),
-    kafka: str = "",
+    name: str, doc: str, read: Callable[[T], float | None], labels: tuple[str, ...] = (), kafka: str = ""
 ) -> _Row[T]:
+    """Return the row of a counter if the name ends with ``_total``, otherwise the row of a gauge."""
+    kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
     return _Row(Metric(f"stratalog_{name}", kind, doc, labels, kafka), read)
 
 
 def _log_row(name: str, doc: str, read: Callable[[_LogState], float | None], kafka: str = "") -> _Row[_LogState]:
-    return _row(f"log_{name}", _GAUGE, doc, read, ("topic", "partition"), kafka)
+    return _row(f"log_{name}", doc, read, ("topic", "partition"), kafka)
 
 
 def _lag(state: _LogState, measure: Callable[[Sequence[Segment], int], int]) -> int | None:
@@ -92,32 +88,23 @@ def _lag(state: _LogState, measure: Callable[[Sequence[Segment], int], int]) -> 
 
 
 _ENGINE: Final[tuple[_Row[EngineState], ...]] = (
-    _row("logs", _GAUGE, "Number of open logs.", lambda state: len(state.logs), kafka="PartitionCount"),
-    _row("failed_logs", _GAUGE, "Number of logs that could not be opened.", lambda state: state.failed_logs),
+    _row("logs", "Number of open logs.", lambda state: len(state.logs), kafka="PartitionCount"),
+    _row("failed_logs", "Number of logs that could not be opened.", lambda state: state.failed_logs),
     _row(
         "tier_available",
-        _GAUGE,
         "1 if the engine uses its tier; 0 if the store has been unavailable since the engine opened.",
         lambda state: None if state.tier is None else int(not state.tier_away),
     ),
-    _row("open_files", _GAUGE, "Number of open file descriptors and maps.", lambda state: state.open_files),
+    _row("open_files", "Number of open file descriptors and maps.", lambda state: state.open_files),
     _row(
         "offload_throttled_milliseconds_total",
-        _COUNTER,
         "Time that uploads have waited because of remote.log.manager.copy.max.bytes.per.second.",
         lambda state: None if state.tier is None else state.throttled_ms,
         kafka="remote-copy-throttle-time",
     ),
 )
 _DIRS: Final[tuple[_Row[bool], ...]] = (
-    _row(
-        "log_dir_offline",
-        _GAUGE,
-        "1 if the log directory is out of service.",
-        int,
-        ("path",),
-        "LogDirectoryOffline",
-    ),
+    _row("log_dir_offline", "1 if the log directory is out of service.", int, ("path",), "LogDirectoryOffline"),
 )
 _LOGS: Final[tuple[_Row[_LogState], ...]] = (
     _log_row("start_offset", "Log start offset.", lambda state: state.view.offsets.log_start, "LogStartOffset"),
@@ -194,68 +181,45 @@ _LOGS: Final[tuple[_Row[_LogState], ...]] = (
     ),
 )
 _DUTIES: Final[tuple[_Row[DutyStatus], ...]] = (
-    _row("duty_runs_total", _COUNTER, "Number of runs of a background duty.", lambda duty: duty.runs, ("duty",)),
-    _row(
-        "duty_failures_total",
-        _COUNTER,
-        "Number of failed runs of a background duty.",
-        lambda duty: duty.failures,
-        ("duty",),
-    ),
+    _row("duty_runs_total", "Number of runs of a background duty.", lambda duty: duty.runs, ("duty",)),
+    _row("duty_failures_total", "Number of failed runs of a background duty.", lambda duty: duty.failures, ("duty",)),
     _row(
         "duty_failing_runs",
-        _GAUGE,
         "Number of failed runs since the last successful one.",
         lambda duty: duty.failing,
         ("duty",),
     ),
 )
 _LISTENERS: Final[tuple[_Row[int], ...]] = (
-    _row(
-        "listener_failures_total",
-        _COUNTER,
-        "Number of exceptions that a plugin's listeners raised.",
-        float,
-        ("plugin",),
-    ),
+    _row("listener_failures_total", "Number of exceptions that a plugin's listeners raised.", float, ("plugin",)),
 )
 _REQUESTS: Final[tuple[_Row[RequestMetrics], ...]] = (
     _row(
         "tier_requests_total",
-        _COUNTER,
         "Number of requests to the store, including retries.",
         lambda metrics: metrics.requests,
         ("kind",),
     ),
-    _row(
-        "tier_request_failures_total",
-        _COUNTER,
-        "Number of failed requests.",
-        lambda metrics: metrics.failures,
-        ("kind",),
-    ),
-    _row("tier_request_retries_total", _COUNTER, "Number of retries.", lambda metrics: metrics.retries, ("kind",)),
+    _row("tier_request_failures_total", "Number of failed requests.", lambda metrics: metrics.failures, ("kind",)),
+    _row("tier_request_retries_total", "Number of retries.", lambda metrics: metrics.retries, ("kind",)),
     _row(
         "tier_moved_bytes_total",
-        _COUNTER,
         "Bytes that successful requests transferred.",
         lambda metrics: metrics.moved_bytes,
         ("kind",),
     ),
 )
 _CACHES: Final[tuple[_Row[CacheMetrics], ...]] = (
-    _row("tier_cache_bytes", _GAUGE, "Bytes in a cache.", lambda cache: cache.size_bytes, ("cache",)),
-    _row("tier_cache_items", _GAUGE, "Number of items in a cache.", lambda cache: cache.items, ("cache",)),
+    _row("tier_cache_bytes", "Bytes in a cache.", lambda cache: cache.size_bytes, ("cache",)),
+    _row("tier_cache_items", "Number of items in a cache.", lambda cache: cache.items, ("cache",)),
     _row(
         "tier_cache_hits_total",
-        _COUNTER,
         "Number of lookups that found their item in a cache.",
         lambda cache: cache.hits,
         ("cache",),
     ),
     _row(
         "tier_cache_misses_total",
-        _COUNTER,
         "Number of lookups that did not find their item in a cache.",
         lambda cache: cache.misses,
         ("cache",),
