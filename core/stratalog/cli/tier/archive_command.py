@@ -149,7 +149,6 @@ class _Run:
         self._collection = TierCollection(settings.tier_history_ms)
         self._collect_ns = settings.collect_interval_ms * 1_000_000
         self._total: dict[TopicPartition, ArchivedLog] = {}
-        self._errors = dict[TopicPartition, str]()
 
     def once(self) -> int:
         """Run passes, at most ``_TRIES``, until no file has changed during a pass. Return the exit code."""
@@ -166,7 +165,7 @@ class _Run:
                 if not has_changed:
                     break
             self._collect()
-        return 1 if self._errors else 0
+        return self._exit_code()
 
     def follow(self, interval_ms: int) -> int:
         """Run passes until Ctrl-C. Return the exit code: 1 if the last pass of a log failed."""
@@ -180,11 +179,15 @@ class _Run:
                         due_ns = self._clock.monotonic_ns() + self._collect_ns
                     self._clock.sleep_ms(interval_ms)
         except KeyboardInterrupt:
-            return 1 if self._errors else 0
+            return self._exit_code()
+
+    def _exit_code(self) -> int:
+        return 1 if any(result.error is not None for result in self._total.values()) else 0
 
     def _pass(self) -> None:
         for result in self._archiver.run():
-            is_news = result.segments > 0 or str(result.error or "") != self._errors.get(result.log, "")
+            before = self._total.get(result.log)
+            is_news = result.segments > 0 or str(result.error) != str(before.error if before else None)
             self._add(result)  # before the output, because Ctrl-C may interrupt the output
             if is_news:
                 self._print(result)
@@ -209,9 +212,6 @@ class _Run:
 
     def _add(self, result: ArchivedLog) -> None:
         before = self._total.get(result.log)
-        self._errors.pop(result.log, None)
-        if result.error is not None:
-            self._errors[result.log] = str(result.error)
         if before is not None:
             result = dataclasses.replace(
                 result,
