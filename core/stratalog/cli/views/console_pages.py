@@ -15,7 +15,7 @@ from stratalog.cli.contents.values import Style
 from stratalog.cli.parameters import Start, start_of
 from stratalog.cli.views.browse import AvroText, Query, read_page, show_record
 from stratalog.cli.views.overview import Detail, GroupLag, collect_log, tier_log
-from stratalog.cli.views.page import offset_bounds, render, time_bounds
+from stratalog.cli.views.page import bounds_of, render
 from stratalog.client.committed_offsets import CommittedOffsets, lag
 from stratalog.env.clock import Clock
 from stratalog.errors import ConfigError
@@ -123,7 +123,7 @@ class ConsolePages:
                 raise unknown_topic(topic, reader.topics(), reader.location)
             part = part_of([TopicPartition(topic, partition) for partition in info.partitions], query, _PARTITIONS)
             logs = [collect_log(reader, name, self._clock.now_ms(), Detail()) for name in part.rows]
-        bounds = (offset_bounds(logs), time_bounds(logs))
+        bounds = bounds_of(logs)
         return self._render("console_topic.html", topic, topic=info, part=part, logs=logs, bounds=bounds)
 
     def partition(self, _query: Mapping[str, str], name: TopicPartition) -> str:
@@ -131,9 +131,8 @@ class ConsolePages:
         with self._lock_reader() as reader:
             reader.log(*name)
             log = collect_log(reader, name, self._clock.now_ms(), Detail())
-        bounds = (offset_bounds([log]), time_bounds([log]))
         form = self._form(name, {}, self._style(name.topic, ""))
-        return self._render("console_partition.html", str(name), log=log, bounds=bounds, **form)
+        return self._render("console_partition.html", str(name), log=log, bounds=bounds_of([log]), **form)
 
     def records(self, query: Mapping[str, str], name: TopicPartition) -> str:
         """Return a page of records. Links and the form on the page contain the query."""

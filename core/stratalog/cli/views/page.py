@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from stratalog.cleaning.explain.explain import Fate
 from stratalog.cli.output import moment, printable, size_text
@@ -51,28 +51,28 @@ def age_text(duration_ms: int) -> str:
     return f"{duration_ms} ms"
 
 
-def offset_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
-    """Return the first offset and the exclusive end offset of all segments; (0, 0) if there are no segments."""
+Bounds: TypeAlias = tuple[int, int]
+"""Start and end of the axis of a chart."""
+
+
+def bounds_of(logs: Iterable[LogOverview]) -> tuple[Bounds, Bounds]:
+    """Return the first and the exclusive end offset of all segments, and their first and last known time (ms).
+
+    Bounds that are not known are (0, 0).
+    """
     spans = [span for log in logs for span in log.spans]
-    return (min(span.start for span in spans), max(span.end for span in spans)) if spans else (0, 0)
+    times = [time_ms for span in spans for time_ms in (span.first_ms, span.last_ms) if time_ms >= 0]
+    starts, ends = [span.start for span in spans], [span.end for span in spans]
+    return (min(starts, default=0), max(ends, default=0)), (min(times, default=0), max(times, default=0))
 
 
-def time_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
-    """Return the first and the last known time (ms since 1970) of all segments; (0, 0) if no time is known."""
-    times = [time_ms for log in logs for span in log.spans for time_ms in (span.first_ms, span.last_ms) if time_ms >= 0]
-    return (min(times), max(times)) if times else (0, 0)
-
-
-def offsets_strip(log: LogOverview, bounds: Sequence[int]) -> str:
-    """Return a chart of the segments of a log over offsets, as SVG. ``bounds`` is the result of ``offset_bounds``."""
+def offsets_strip(log: LogOverview, bounds: Bounds) -> str:
+    """Return a chart of the segments of a log over offsets, as SVG."""
     return _strip(log, bounds, "offsets", ((span, span.start, span.end) for span in log.spans))
 
 
-def times_strip(log: LogOverview, bounds: Sequence[int]) -> str:
-    """Return a chart of the segments of a log over time, as SVG. Segments without a time are omitted.
-
-    ``bounds`` is the result of ``time_bounds``.
-    """
+def times_strip(log: LogOverview, bounds: Bounds) -> str:
+    """Return a chart of the segments of a log over time, as SVG. Segments without a time are omitted."""
     ranges = (
         (span, span.first_ms if span.first_ms >= 0 else span.last_ms, span.last_ms)
         for span in log.spans
@@ -81,7 +81,7 @@ def times_strip(log: LogOverview, bounds: Sequence[int]) -> str:
     return _strip(log, bounds, "time", ranges)
 
 
-def _strip(log: LogOverview, bounds: Sequence[int], axis: str, ranges: Iterable[tuple[Span, int, int]]) -> str:
+def _strip(log: LogOverview, bounds: Bounds, axis: str, ranges: Iterable[tuple[Span, int, int]]) -> str:
     first, width = bounds[0], max(bounds[1] - bounds[0], 1)
     marks = [
         Mark((start - first) / width, (end - first) / width, span.place, span_text(span)) for span, start, end in ranges

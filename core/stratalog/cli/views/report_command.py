@@ -12,7 +12,7 @@ from stratalog.cli.output import Output, write_file
 from stratalog.cli.parameters import NamedPath
 from stratalog.cli.tier.pricing import price_options, upload_part_bytes
 from stratalog.cli.views.overview import Detail, Overview, collect
-from stratalog.cli.views.page import attention, offset_bounds, render, time_bounds
+from stratalog.cli.views.page import attention, bounds_of, render
 from stratalog.env.clock import SystemClock
 from stratalog.tier.upkeep.cost import Prices
 
@@ -58,7 +58,7 @@ def report_page(overview: Overview, prices: Prices) -> str:
         version=__version__,
         overview=overview,
         topics=topics,
-        bounds={topic: (offset_bounds(logs), time_bounds(logs)) for topic, logs in topics.items()},
+        bounds={topic: bounds_of(logs) for topic, logs in topics.items()},
         warnings=list(attention(overview)),
         priced=priced_logs,
         bills=[log.tier.bill for log in priced_logs if log.tier is not None],
