@@ -93,16 +93,13 @@ def _check(place: LogPlace, output: Output, topic: str, key: bytes, proof: TextI
 
 
 def _proofs(proof: TextIO) -> list[dict[str, object]]:
+    text = f"{proof.name} is not a proof that `stratalog erase --json` printed"
     try:
         proofs = [json.loads(line) for line in proof if line.strip()]
     except ValueError as error:
-        raise click.BadParameter(
-            f"{proof.name} is not a proof that `stratalog erase --json` printed ({error})", param_hint="--check"
-        ) from error
+        raise click.BadParameter(f"{text} ({error})", param_hint="--check") from error
     if not proofs or not all(isinstance(item, dict) for item in proofs):
-        raise click.BadParameter(
-            f"{proof.name} is not a proof that `stratalog erase --json` printed", param_hint="--check"
-        )
+        raise click.BadParameter(text, param_hint="--check")
     return proofs
 
 
