@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeAlias
 
+from stratalog.cli.contents.values import size_of
 from stratalog.errors import ConfigError
 from stratalog.model.records import Record
 
@@ -69,16 +70,12 @@ def _parts(topic: bytes, null: bytes) -> Mapping[bytes, Part]:
         b"T": lambda record: b"%d" % record.timestamp_ms,
         b"k": lambda record: contents(record.key),
         b"s": lambda record: contents(record.value),
-        b"K": lambda record: b"%d" % _size(record.key),
-        b"S": lambda record: b"%d" % _size(record.value),
-        b"R": lambda record: struct.pack(">i", _size(record.value)),
+        b"K": lambda record: b"%d" % size_of(record.key),
+        b"S": lambda record: b"%d" % size_of(record.value),
+        b"R": lambda record: struct.pack(">i", size_of(record.value)),
         b"h": headers,
         b"%": lambda _: b"%",
     }
-
-
-def _size(value: bytes | None) -> int:
-    return -1 if value is None else len(value)
 
 
 def unescape(text: bytes) -> bytes:

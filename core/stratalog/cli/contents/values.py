@@ -98,6 +98,11 @@ def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
         raise InvalidRecordError(f"{name} is not Unicode text: {error}") from error
 
 
+def size_of(data: bytes | None) -> int:
+    """Return the number of bytes of a key or a value; -1 for null."""
+    return -1 if data is None else len(data)
+
+
 def bytes_text(data: bytes | None, style: Style = Style.AUTO, limit_characters: int | None = None) -> str:
     """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``.
 
@@ -112,15 +117,12 @@ def bytes_text(data: bytes | None, style: Style = Style.AUTO, limit_characters: 
     text = as_text(data, style)
     limit = limit_characters or (SHOWN_CHARACTERS if sys.stdout.isatty() else max(2 * len(data), 1))
     if text is None:
-        full_text, cut_text = data.hex(), data[: limit // 2].hex()
-        shown_text = f"0x{cut_text}"
-    elif style is Style.JSON or _is_json(text):
-        full_text, cut_text = text, text[:limit]
-        shown_text = printable(cut_text)
+        is_cut, shown_text = len(data) > limit // 2, f"0x{data[: limit // 2].hex()}"
     else:
-        full_text, cut_text = text, text[:limit]
-        shown_text = printable(json.dumps(cut_text, ensure_ascii=False))
-    return shown_text if len(cut_text) == len(full_text) else f"{shown_text}... ({len(data):,} bytes)"
+        is_cut, cut_text = len(text) > limit, text[:limit]
+        is_bare = style is Style.JSON or _is_json(text)
+        shown_text = printable(cut_text if is_bare else json.dumps(cut_text, ensure_ascii=False))
+    return f"{shown_text}... ({len(data):,} bytes)" if is_cut else shown_text
 
 
 def _is_json(text: str) -> bool:

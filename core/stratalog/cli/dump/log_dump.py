@@ -62,7 +62,8 @@ class _LogDump:
 
     def _batch(self, chunk: Chunk, row: BatchTable) -> None:
         batch = row[0]
-        head = self._item(batch, chunk.position + batch.position)
+        position = chunk.position + batch.position
+        head = self._item(batch, position)
         control = read_control(chunk.data, batch, self._components) if batch.is_control else None
         if control is not None:
             head["control_record"] = control_object(control)
@@ -78,9 +79,9 @@ class _LogDump:
             return
         if first is not None and batch.codec_id:
             head["uncompressed_bytes"] = first.size_bytes
-        self._deep(batch, head, chain(() if first is None else (first,), batch_arenas))
+        self._deep(batch, position, head, chain(() if first is None else (first,), batch_arenas))
 
-    def _deep(self, batch: RecordBatch, head: dict[str, object], batch_arenas: Iterable[Arena]) -> None:
+    def _deep(self, batch: RecordBatch, position: int, head: dict[str, object], batch_arenas: Iterable[Arena]) -> None:
         """Show a batch and its records. Report bad records. Stop if the bytes of the records cannot be decoded."""
         view = RecordView(batch, self._decoder)
         pairs = chain.from_iterable(arena.records() for arena in batch_arenas)
@@ -98,7 +99,7 @@ class _LogDump:
             error = caught
         if view.error_count:
             more_of_them = f" (and {view.error_count - 1} more in this batch)" if view.error_count > 1 else ""
-            record_error = CorruptBatchError(view.first_error + more_of_them, self._segment.label, _position(head))
+            record_error = CorruptBatchError(view.first_error + more_of_them, self._segment.label, position)
             self._file.corrupt(record_error)
         if error is not None:
             self._file.corrupt(error)
@@ -118,7 +119,7 @@ class _LogDump:
             self._file.item("batch", head)
             return
         values = (
-            _position(head),
+            head["position"],
             batch.size_bytes,
             batch.magic,
             _offsets(head),
@@ -185,12 +186,6 @@ class _LogDump:
             return None
         batch = next(chunk.batches())
         return batch, self._item(batch, position, valid=False)
-
-
-def _position(head: dict[str, object]) -> int:
-    position = head["position"]
-    assert isinstance(position, int)
-    return position
 
 
 def _offsets(head: dict[str, object]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stratalog.cli.contents.decoders import RecordDecoder
-from stratalog.cli.contents.values import pairs, to_json_object
+from stratalog.cli.contents.values import pairs, size_of, to_json_object
 from stratalog.cli.output import moment, printable
 from stratalog.errors import CorruptBatchError, DecompressedSizeError, InvalidRecordError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
@@ -109,8 +109,8 @@ class RecordView:
             "timestamp_ms": record.timestamp_ms,
             "timestamp_type": str(record.timestamp_type),
             "sequence": sequence_after(self._batch.base_sequence, record.offset - self._batch.base_offset),
-            "key_size": _size(record.key),
-            "value_size": _size(record.value),
+            "key_size": size_of(record.key),
+            "value_size": size_of(record.value),
             "header_keys": [name for name, _ in record.headers],
         }
         if message is not None:
@@ -177,10 +177,6 @@ class RecordView:
 def sequence_after(base: int, delta: int) -> int:
     """Return the sequence number ``delta`` after ``base``; 0 follows 2147483647. Return -1 if ``base`` is -1 (none)."""
     return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
-
-
-def _size(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
 
 
 def _size_text(data: bytes | None) -> str:
