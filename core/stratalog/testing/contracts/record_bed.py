@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from stratalog.model.batches import BatchTable, RecordBatch
+from stratalog.model.batches import BatchTable, Buffer, RecordBatch
 from stratalog.model.prepared import PreparedBatches, Rules
 from stratalog.model.records import Fields, Record
 from stratalog.spi.codecs import Codec
@@ -101,8 +101,21 @@ class RecordFormatBed:
         """Return the bytes of ``count`` encoded records with offsets from ``base_offset`` on and leader epoch 5."""
         header = BatchHeader(base_offset=base_offset, leader_epoch=5)
         data = form.encode(self.records(count), header, codec, None)
-        form.assign(PreparedBatches(form.scan(data, 0, len(data), check_crc=True), data), base_offset, 5, None)
+        form.assign(PreparedBatches(scan_all(form, data), data), base_offset, 5, None)
         return data
+
+
+def scan_all(form: RecordFormat, data: Buffer, *, check_crc: bool = True) -> BatchTable:
+    """Return the batches of a scan of all bytes."""
+    return form.scan(data, 0, len(data), check_crc=check_crc)
+
+
+def bit_flips(data: bytes, start: int = 0) -> Iterator[bytearray]:
+    """Yield the data with one flipped bit, for each bit from the byte ``start`` on."""
+    for bit in range(start * 8, len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        yield damaged
 
 
 def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:

@@ -15,7 +15,7 @@ from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Fields, Record
 from stratalog.spi.codecs import Codec
 from stratalog.spi.formats import BatchHeader, RecordFormat
-from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, expected_range, good_rows
+from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, bit_flips, expected_range, good_rows, scan_all
 from stratalog.testing.contracts.record_rewriting import RecordRewritingContract
 
 
@@ -32,14 +32,14 @@ class RecordFormatContract(RecordRewritingContract):
         for batch_codec in (None, codec):
             for base_offset in (0, 1, 1 << 40):
                 data = self.written(record_format, batch_codec, base_offset=base_offset)
-                table = record_format.scan(data, 0, len(data), check_crc=True)
+                table = scan_all(record_format, data)
                 assert self.read(record_format, data, table) == self.expected(self.records(), base_offset)
                 assert table.last_offset[-1] == base_offset + 6
 
     def test_batches_tile_the_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
         """The scanned batches cover all bytes without gaps, and the scan stops at the end of the bytes."""
         data = self.written(record_format, None) + self.written(record_format, codec, base_offset=200)
-        table = record_format.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(record_format, data)
         position = 0
         for batch in table:
             assert batch.position == position
@@ -70,7 +70,7 @@ class RecordFormatContract(RecordRewritingContract):
         """Columns of fields that were not requested are empty, and the requested columns are right."""
         for batch_codec in (None, codec):
             data = self.written(record_format, batch_codec)
-            table = record_format.scan(data, 0, len(data), check_crc=True)
+            table = scan_all(record_format, data)
             (columns,) = record_format.decode(data, table, fields=Fields.OFFSET | Fields.KEY, limit_bytes=LIMIT_BYTES)
             assert list(columns.offset) == list(range(100, 107))
             assert columns.keys() == [record.key for record in self.records()]
@@ -86,7 +86,7 @@ class RecordFormatContract(RecordRewritingContract):
         for records in (self.records(), without_headers):
             for batch_codec in (None, codec):
                 data = record_format.encode(records, BatchHeader(base_offset=100, leader_epoch=5), batch_codec, None)
-                table = record_format.scan(data, 0, len(data), check_crc=True)
+                table = scan_all(record_format, data)
                 batches = list(record_format.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
                 expected = to_arrow(record_format.decode(bytes(data), table, limit_bytes=LIMIT_BYTES), 3)
                 two_columns = list(
@@ -111,7 +111,7 @@ class RecordFormatContract(RecordRewritingContract):
             assert batch_codec is None, "compressed batches take a closer look"
             assert prepared.data == data
             assert prepared.data is not data
-            assert list(prepared.table) == list(record_format.scan(data, 0, len(data), check_crc=True))
+            assert list(prepared.table) == list(scan_all(record_format, data))
 
     def test_batches_that_may_break_a_rule_are_not_prepared(self, record_format: RecordFormat) -> None:
         """``prepare_batches`` and ``prepare_records`` return None if the batch or a record may break a rule."""
@@ -138,7 +138,7 @@ class RecordFormatContract(RecordRewritingContract):
                 continue
             data = record_format.encode(stamped, BatchHeader(), None, None)
             assert prepared.data == data
-            assert list(prepared.table) == list(record_format.scan(data, 0, len(data), check_crc=True))
+            assert list(prepared.table) == list(scan_all(record_format, data))
         assert record_format.prepare_records([], rules, START_MS) is None
 
     def test_append_time_is_every_records_time(self, record_format: RecordFormat, codec: Codec) -> None:
@@ -148,12 +148,12 @@ class RecordFormatContract(RecordRewritingContract):
         header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
         for batch_codec in (None, codec):
             data = record_format.encode(self.records(), header, batch_codec, None)
-            table = record_format.scan(data, 0, len(data), check_crc=True)
+            table = scan_all(record_format, data)
             assert {row[1] for row in self.read(record_format, data, table)} == {START_MS + 9}
             assigned = self.written(record_format, batch_codec)
-            batches = PreparedBatches(record_format.scan(assigned, 0, len(assigned), check_crc=True), assigned)
+            batches = PreparedBatches(scan_all(record_format, assigned), assigned)
             record_format.assign(batches, 100, 5, START_MS + 10)
-            rescanned = record_format.scan(assigned, 0, len(assigned), check_crc=True)
+            rescanned = scan_all(record_format, assigned)
             assert rescanned.stop is ScanStop.END
             assert {row[1] for row in self.read(record_format, assigned, rescanned)} == {START_MS + 10}
             assert {batch.timestamp_type for batch in batches.table} == {TimestampType.LOG_APPEND_TIME}
@@ -165,9 +165,9 @@ class RecordFormatContract(RecordRewritingContract):
         records = self.records(3) + self.records(4)
         for batch_codec in (None, codec):
             data = self.written(record_format, batch_codec, count=3) + self.written(record_format, batch_codec, count=4)
-            batches = PreparedBatches(record_format.scan(data, 0, len(data), check_crc=True), data)
+            batches = PreparedBatches(scan_all(record_format, data), data)
             record_format.assign(batches, 5000, 8, None)
-            rescanned = record_format.scan(data, 0, len(data), check_crc=True)
+            rescanned = scan_all(record_format, data)
             assert rescanned.stop is ScanStop.END
             scanned, assigned = (
                 [replace(batch, record_count=0) for batch in table] for table in (rescanned, batches.table)
@@ -218,7 +218,7 @@ class RecordFormatContract(RecordRewritingContract):
             for batch_codec, base in ((None, 100), (codec, 107), (None, 120))
         ]
         data = b"".join(map(bytes, parts))
-        table = record_format.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(record_format, data)
         lasts = list(table.last_offset)
         limits = {-1, 0, 1, *(sum(list(table.size_bytes)[:count]) for count in range(1, len(table) + 1)), 1 << 40}
         for offset in range(99, 129):
@@ -237,7 +237,7 @@ class RecordFormatContract(RecordRewritingContract):
     def test_a_selection_by_time_begins_with_the_first_late_batch(self, record_format: RecordFormat) -> None:
         """``select`` with ``since_ms`` and ``indexed_ms`` returns the range of a scan, or None."""
         data = b"".join(bytes(self.written(record_format, None, count=2, base_offset=base)) for base in (100, 107, 120))
-        table = record_format.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(record_format, data)
         latest = list(table.max_timestamp_ms)
         for since_ms in {selection + step for selection in latest for step in (-1, 0, 1)}:
             for offset, row in product((100, 107, 121), range(len(table))):
@@ -261,7 +261,7 @@ class RecordFormatContract(RecordRewritingContract):
         The bytes end at any position. ``beyond_bytes`` is the number of missing bytes.
         """
         data = b"".join(bytes(self.written(record_format, None, count=3, base_offset=base)) for base in (100, 107, 120))
-        table = record_format.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(record_format, data)
         limits = dict.fromkeys((0, len(data) // 2, len(data)))
         for size in range(len(data) + 1):
             complete_count = len(record_format.scan(data, 0, size, check_crc=False))
@@ -284,13 +284,9 @@ class RecordFormatContract(RecordRewritingContract):
         A batch whose offsets do not ascend counts as damaged.
         """
         data = b"".join(bytes(self.written(record_format, None, count=1, base_offset=base)) for base in (100, 101, 102))
-        damages = [data[:size] for size in range(len(data))]
-        for bit in range(len(data) * 8):
-            damaged = bytearray(data)
-            damaged[bit // 8] ^= 1 << bit % 8
-            damages.append(bytes(damaged))
+        damages = [*(data[:size] for size in range(len(data))), *map(bytes, bit_flips(data))]
         for damaged_bytes, check_crc in product(damages, (False, True)):
-            table = record_format.scan(damaged_bytes, 0, len(damaged_bytes), check_crc=check_crc)
+            table = scan_all(record_format, damaged_bytes, check_crc=check_crc)
             for offset in (100, 101, 102):
                 selection = record_format.select(
                     damaged_bytes,
@@ -310,7 +306,7 @@ class RecordFormatContract(RecordRewritingContract):
     def test_a_set_that_is_cut_anywhere_keeps_its_whole_batches(self, record_format: RecordFormat) -> None:
         """A scan of cut bytes raises no error, returns the whole batches, and reports the rest as a partial entry."""
         data = bytes(self.written(record_format, None, count=3) + self.written(record_format, None, base_offset=200))
-        all_batches = record_format.scan(data, 0, len(data), check_crc=True)
+        all_batches = scan_all(record_format, data)
         for size in range(len(data)):
             table = record_format.scan(data, 0, size, check_crc=True)
             fitting = [batch for batch in all_batches if batch.position + batch.size_bytes <= size]
@@ -324,10 +320,8 @@ class RecordFormatContract(RecordRewritingContract):
         for batch_codec in (None, codec):
             data = bytes(self.written(record_format, batch_codec, count=3))
             contents = [row[2:] for row in self.expected(self.records(3), 100)]
-            for bit in range(len(data) * 8):
-                damaged = bytearray(data)
-                damaged[bit // 8] ^= 1 << bit % 8
-                table = record_format.scan(damaged, 0, len(damaged), check_crc=True)
+            for damaged in bit_flips(data):
+                table = scan_all(record_format, damaged)
                 try:
                     rows = self.read(record_format, damaged, table)
                 except CorruptionError:
@@ -339,10 +333,8 @@ class RecordFormatContract(RecordRewritingContract):
         """A scan stops at the start of a damaged entry. This includes an entry with a flipped bit in its CRC."""
         for batch_codec in (None, codec):
             data = bytes(self.written(record_format, batch_codec, count=1))
-            for bit in range(self.checked_from * 8, len(data) * 8):
-                damaged = bytearray(data)
-                damaged[bit // 8] ^= 1 << bit % 8
-                table = record_format.scan(damaged, 0, len(damaged), check_crc=True)
+            for damaged in bit_flips(data, self.checked_from):
+                table = scan_all(record_format, damaged)
                 assert table.stop in {ScanStop.CORRUPT, ScanStop.OTHER_MAGIC}
                 assert (table.stop_position, len(table)) == (0, 0)
 
@@ -354,7 +346,7 @@ class RecordFormatContract(RecordRewritingContract):
         for position in range(len(second) // 2, len(second)):
             data = bytearray(first + second)
             data[len(first) + position] ^= 0xFF
-            table = record_format.scan(data, 0, len(data), check_crc=False)
+            table = scan_all(record_format, data, check_crc=False)
             assert table.stop is ScanStop.END
             try:
                 self.read(record_format, data, table)
@@ -366,15 +358,15 @@ class RecordFormatContract(RecordRewritingContract):
         """``scan`` checks CRCs only with ``check_crc=True``: recovery checks them, a local read does not."""
         data = self.written(record_format, None, count=1)
         data[-1] ^= 1
-        assert record_format.scan(data, 0, len(data), check_crc=False).stop is ScanStop.END
-        checked = record_format.scan(data, 0, len(data), check_crc=True)
+        assert scan_all(record_format, data, check_crc=False).stop is ScanStop.END
+        checked = scan_all(record_format, data)
         assert (checked.stop, checked.stop_position, len(checked)) == (ScanStop.CORRUPT, 0, 0)
         assert checked.reason
 
     def test_decompression_is_bounded(self, record_format: RecordFormat, codec: Codec) -> None:
         """Decompressing a megabyte of zeros raises DecompressedSizeError if the limit is 1,000 bytes."""
         data = record_format.encode([Record(value=bytes(1 << 20))], BatchHeader(), codec, None)
-        table = record_format.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(record_format, data)
         assert len(data) < 1 << 17
         with pytest.raises(DecompressedSizeError):
             list(record_format.decode(data, table, fields=Fields.ALL, limit_bytes=1000))
@@ -386,6 +378,6 @@ class RecordFormatContract(RecordRewritingContract):
         for batch_codec in (None, codec):
             data = self.written(record_format, batch_codec)
             before = bytes(data)
-            table = record_format.scan(data, 0, len(data), check_crc=True)
+            table = scan_all(record_format, data)
             assert self.read(record_format, data, table) == self.read(record_format, data, table)
             assert bytes(data) == before == bytes(self.written(record_format, batch_codec))

@@ -17,7 +17,7 @@ from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import FormatTable
 from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
-from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, RecordFormatBed, Row
+from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, RecordFormatBed, Row, scan_all
 
 DROP, KEEP, AT_HORIZON = Verdict.DROP, Verdict.KEEP, Verdict.DROP_AT_HORIZON
 
@@ -27,21 +27,17 @@ class RecordRewritingContract(RecordFormatBed):
 
     def columns(self, form: RecordFormat, data: bytes | bytearray) -> RecordColumns:
         """Return the columns of all records of ``data``, which share one arena."""
-        table = form.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(form, data)
         (columns,) = form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
         return columns
 
     def cleaned(
-        self,
-        form: RecordFormat,
-        data: bytes | bytearray,
-        words: Sequence[int],
-        horizon_ms: int | None = None,
+        self, form: RecordFormat, data: bytes | bytearray, words: Sequence[int], horizon_ms: int | None = None
     ) -> bytes:
         """Return the result of ``retain`` for ``data`` and the verdicts ``words``. Skip the test without ``retain``."""
         if type(form).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
-        table = form.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(form, data)
         verdicts, start = [], 0
         for row in range(len(table)):
             (columns,) = form.decode(data, table.take(row, row + 1), fields=Fields.OFFSET, limit_bytes=LIMIT_BYTES)
@@ -52,7 +48,7 @@ class RecordRewritingContract(RecordFormatBed):
 
     def rows(self, form: RecordFormat, data: bytes | bytearray) -> list[Row]:
         """Return the records of ``data``, which must contain only whole batches with valid CRCs."""
-        table = form.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(form, data)
         assert table.stop is ScanStop.END
         return self.read(form, data, table)
 
@@ -100,7 +96,7 @@ class RecordRewritingContract(RecordFormatBed):
         for batch_codec in (None, codec):
             data = record_format.encode(self.records(), header, batch_codec, None)
             cleaned_data = self.cleaned(record_format, data, [DROP, *[KEEP] * 5, DROP])
-            table = record_format.scan(cleaned_data, 0, len(cleaned_data), check_crc=True)
+            table = scan_all(record_format, cleaned_data)
             assert {batch.timestamp_type for batch in table} == {TimestampType.LOG_APPEND_TIME}
             assert [row[:2] for row in self.rows(record_format, cleaned_data)] == [
                 (offset, START_MS + 9) for offset in range(1, 6)
@@ -119,7 +115,7 @@ class RecordRewritingContract(RecordFormatBed):
             pytest.skip("the format does not rewrite batches")
         for batch_codec in (None, codec):
             data = self.written(record_format, batch_codec, count=3)
-            table = record_format.scan(data, 0, len(data), check_crc=True)
+            table = scan_all(record_format, data)
             right_verdicts = [bytes([KEEP])] * 3 if len(table) == 3 else [bytes([KEEP, DROP, KEEP])]
             for wrong_verdicts in (
                 [*right_verdicts[:-1], right_verdicts[-1] + bytes([DROP])],
@@ -136,7 +132,7 @@ class RecordRewritingContract(RecordFormatBed):
         if type(record_format).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         data = record_format.encode([Record(value=bytes(1 << 20))] * 2, BatchHeader(), codec, None)
-        table = record_format.scan(data, 0, len(data), check_crc=True)
+        table = scan_all(record_format, data)
         with pytest.raises(DecompressedSizeError):
             list(record_format.retain(data, table, [bytes([KEEP, DROP])], None, limit_bytes=1000))
 
@@ -218,7 +214,7 @@ class RecordRewritingContract(RecordFormatBed):
         gaps = self.joined([columns.take(row, row + 1) for row in (0, 2, 5)])
         data = record_format.encode(gaps, BatchHeader(base_offset=100), codec, None, keep_offsets=True)
         data += self.written(record_format, codec, count=2, base_offset=200)
-        batches = PreparedBatches(record_format.scan(data, 0, len(data), check_crc=True), data)
+        batches = PreparedBatches(scan_all(record_format, data), data)
         record_format.assign(batches, 5000, 8, None)
         assert [row[0] for row in self.rows(record_format, data)] == [5000, 5002, 5005, 5006, 5007]
 
@@ -228,7 +224,7 @@ class RecordRewritingContract(RecordFormatBed):
             pytest.skip("the format has no timestamps")
         for batch_codec in (None, codec):
             data = self.written(record_format, batch_codec, count=1)
-            batches = PreparedBatches(record_format.scan(data, 0, len(data), check_crc=True), data)
+            batches = PreparedBatches(scan_all(record_format, data), data)
             record_format.assign(batches, 7, 3, START_MS)
             (batch,) = batches.table
             assert (batch.timestamp_type, batch.max_timestamp_ms) == (TimestampType.LOG_APPEND_TIME, START_MS)
@@ -238,7 +234,7 @@ class RecordRewritingContract(RecordFormatBed):
             rows = BatchTable.from_rows(batch.magic, [astuple(with_create_time)[1:]], ScanStop.END, len(data))
             changed = PreparedBatches(rows, data)
             record_format.assign(changed, 7, 3, None)
-            (rescanned_batch,) = rescanned = record_format.scan(data, 0, len(data), check_crc=True)
+            (rescanned_batch,) = rescanned = scan_all(record_format, data)
             assert rescanned.stop is ScanStop.END
             assert (rescanned_batch.base_offset, rescanned_batch.last_offset) == (7, 7)
             assert (rescanned_batch.timestamp_type, rescanned_batch.max_timestamp_ms) == (
