@@ -284,6 +284,12 @@ uri_options = option_group("place", TierPlace, config_option, tier_option, click
 """The argument ``URI``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
 
 
+location_options = option_group(
+    "place", TierPlace, config_option, tier_option, click.argument("uri", metavar="PATH|URI", type=NamedPath())
+)
+"""The argument ``PATH|URI``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
+
+
 json_option = option_group(
     "output", Output, click.option("--json", "-J", "as_json", is_flag=True, help="Print one JSON object per line.")
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from stratalog.errors import StorageError
 
@@ -27,7 +28,11 @@ class Diagnosis:
     change: str = ""
 
 
-def run_checks(checks: Mapping[str, Callable[[], Diagnosis]]) -> Iterator[tuple[str, Diagnosis]]:
+Checks: TypeAlias = Mapping[str, Callable[[], Diagnosis]]
+"""The checks of a store or a directory by name, in their order."""
+
+
+def run_checks(checks: Checks) -> Iterator[tuple[str, Diagnosis]]:
     """Run the checks in their order. Yield the name and the result of each check as soon as the check ends.
 
     If a check raises a StorageError, its outcome is ``Outcome.WRONG``. If the outcome of the first check is

@@ -6,11 +6,10 @@ import os
 import resource
 import shutil
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, run_checks
+from stratalog.cli.doctor.diagnosis import Checks, Diagnosis, Outcome
 from stratalog.cli.options import check_no_other_files
 from stratalog.cli.output import size_text
 from stratalog.engine.open.directory_id import read_identity
@@ -41,22 +40,17 @@ class DirectoryChecks:
         self._store, self._path, self._env = store, path, env
         self._is_held = store.is_acquired_elsewhere()
 
-    def run(self) -> Iterator[tuple[str, Diagnosis]]:
-        """Yield the name and the result of each check.
-
-        If the directory contains files of another program, or cannot be read, only the first check runs.
-        """
-        return run_checks(
-            {
-                "contents": self._contents,
-                "owner": self._owner,
-                "lock": self._lock,
-                "last stop": self._last_stop,
-                "free space": self._space,
-                "file descriptors": self._descriptors,
-                "sync": self._sync,
-            }
-        )
+    def checks(self) -> Checks:
+        """Return the checks. If the first check fails, no other check runs."""
+        return {
+            "contents": self._contents,
+            "owner": self._owner,
+            "lock": self._lock,
+            "last stop": self._last_stop,
+            "free space": self._space,
+            "file descriptors": self._descriptors,
+            "sync": self._sync,
+        }
 
     def _contents(self) -> Diagnosis:
         check_may_become_log_directory(self._store)

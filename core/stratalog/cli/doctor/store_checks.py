@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, run_checks
+from stratalog.cli.doctor.diagnosis import Checks, Diagnosis, Outcome
 from stratalog.env import Env
 from stratalog.model.names import random_uuid
 from stratalog.spi.objects import BytesSource, Capability, Created
@@ -33,23 +33,21 @@ class StoreChecks:
         self._written_keys: set[str] = set()
         self._skew_ms: int | None = None
 
-    def run(self) -> Iterator[tuple[str, Diagnosis]]:
-        """Yield the name and the result of each check. If the objects cannot be listed, no other check runs."""
-        return run_checks(
-            {
-                "list": self._list,
-                "create": self._create,
-                "conditional create": self._conditional,
-                "upload": self._upload,
-                "ranged read": self._read,
-                "list after a write": self._list_again,
-                "clock": self._clock,
-                "checksums": self._checksums,
-                "unfinished uploads": self._unfinished_uploads,
-                "latency": self._latency,
-                "delete": self._delete,
-            }
-        )
+    def checks(self) -> Checks:
+        """Return the checks. If the first check fails, no other check runs."""
+        return {
+            "list": self._list,
+            "create": self._create,
+            "conditional create": self._conditional,
+            "upload": self._upload,
+            "ranged read": self._read,
+            "list after a write": self._list_again,
+            "clock": self._clock,
+            "checksums": self._checksums,
+            "unfinished uploads": self._unfinished_uploads,
+            "latency": self._latency,
+            "delete": self._delete,
+        }
 
     def close(self) -> None:
         """Delete the objects that the checks wrote and that still exist."""

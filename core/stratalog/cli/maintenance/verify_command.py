@@ -14,9 +14,8 @@ import click
 from click.core import ParameterSource
 
 from stratalog.cli.maintenance.verify_tier import verify_tier
-from stratalog.cli.options import TierPlace, check_directory, directories_option, json_option
+from stratalog.cli.options import TierPlace, check_directory, directories_option, json_option, location_options
 from stratalog.cli.output import Output, printable, size_text
-from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.env.progress import OnBytes, counted
 from stratalog.epochs.checkpoint import parse_offsets
@@ -37,7 +36,6 @@ from stratalog.reading.component_host import ComponentHost, split_scheme
 from stratalog.reading.open_reader import open_host
 from stratalog.reading.topic_table import TopicTable
 from stratalog.segment.finding import Finding, FindingKind
-from stratalog.spi.commands import config_option, tier_option
 from stratalog.spi.segment_store import SegmentStore
 
 CHECKPOINTS: Final = {
@@ -48,7 +46,6 @@ CHECKPOINTS: Final = {
 
 
 @click.command()
-@click.argument("place", metavar="PATH|URI", type=NamedPath())
 @click.option(
     "--repair",
     is_flag=True,
@@ -64,20 +61,17 @@ CHECKPOINTS: Final = {
     type=click.Path(dir_okay=False),
     help="For a tier: file in which a run stores its position for the next run.",
 )
-@config_option
-@tier_option
+@location_options
 @json_option
 def verify(
     output: Output,
-    place: str,
+    place: TierPlace,
     *,
     repair: bool,
     deep: bool,
     directories: tuple[str, ...],
     budget: str | None,
     state: str | None,
-    config: str | None,
-    tier_options: Mapping[str, object],
 ) -> int:
     """Check a log directory or the folder of one log at PATH, or the tier at URI.
 
@@ -86,15 +80,14 @@ def verify(
 
     The exit code is 1 if a problem was found and not repaired, and 2 if PATH or the tier could not be checked.
     """
-    if split_scheme(place)[0]:
-        tier = TierPlace(place, config, tier_options)
-        return verify_tier(output, tier, directories, budget, state, deep=deep, repair=repair)
+    if split_scheme(place.uri)[0]:
+        return verify_tier(output, place, directories, budget, state, deep=deep, repair=repair)
     is_named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
-    if directories or budget or state or tier_options or is_named:
+    if directories or budget or state or place.tier_options or is_named:
         raise click.UsageError(
             "--dir, --budget, --state, --config and --tier-option are for tiers: leave them out with PATH"
         )
-    return _verify_directory(output, Path(place), repair=repair, deep=deep)
+    return _verify_directory(output, Path(place.uri), repair=repair, deep=deep)
 
 
 def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -> int:

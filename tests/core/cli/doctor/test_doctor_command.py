@@ -14,7 +14,7 @@ import pytest
 from command_runs import printed_items
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
-from stratalog.cli.doctor.diagnosis import Outcome
+from stratalog.cli.doctor.diagnosis import Outcome, run_checks
 from stratalog.cli.doctor.store_checks import StoreChecks
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings
@@ -223,7 +223,9 @@ def test_each_fault_of_a_store_is_found_with_advice(
 ) -> None:
     env = Env()
     checks = StoreChecks(TierStore(fault(store), env, EngineConfig()), env)
-    faults = [(name, verdict.change) for name, verdict in checks.run() if verdict.outcome is Outcome.WRONG]
+    faults = [
+        (name, verdict.change) for name, verdict in run_checks(checks.checks()) if verdict.outcome is Outcome.WRONG
+    ]
     checks.close()
     ((name, change),) = faults
     assert name == check
