@@ -12,7 +12,9 @@ import click
 
 from stratalog.config.keys import LONG_MAX
 from stratalog.errors import ConfigError
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import TopicPartition, parse_partition_folder
+from stratalog.model.offsets import Isolation
 from stratalog.model.timestamps import unix_ms
 from stratalog.reading.component_host import split_scheme
 
@@ -66,6 +68,26 @@ class Start:
     offset: int = 0
     back: int | None = None
     time_ms: int | None = None
+
+    def offset_in(self, log: LogReader, end: int, isolation: Isolation) -> int:
+        """Return the offset of the position in a log with the end offset ``end`` (exclusive).
+
+        ``offset`` is returned unchanged, even if it is outside of the log; 0 means the log start. If no record has the
+        time ``time_ms`` or a later one, the result is ``end``.
+        """
+        log_start = log.offsets().log_start
+        if self.back is not None:
+            return max(end - self.back, log_start)
+        if self.time_ms is not None:
+            offset = log.offset_for_timestamp(self.time_ms, isolation)
+            return end if offset is None else offset
+        return self.offset or log_start
+
+    def nearest_in(self, log: LogReader, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int:
+        """Return the offset of the position, or the nearest one from the log start to the end of the isolation level."""
+        offsets = log.offsets()
+        end = offsets.bound(isolation)
+        return min(max(self.offset_in(log, end, isolation), offsets.log_start), end)
 
 
 _NAMED_STARTS: Final = {"beginning": Start(), "end": Start(back=0)}

@@ -9,7 +9,6 @@ from typing import Final
 
 import click
 
-from stratalog.cli.contents.positions import start_offset
 from stratalog.cli.contents.printer import RecordPrinter, print_options
 from stratalog.cli.options import LogPlace, choice_option, count_option, json_option, partition_option, place_options
 from stratalog.cli.output import Output
@@ -56,7 +55,7 @@ class RecordSpan:
             log = reader.log(topic, number)
             end = self._end_of(log)
             if self._tail is None:
-                first_offset = start_offset(log, self._start, end, self.isolation)
+                first_offset = self._start.offset_in(log, end, self.isolation)
             else:
                 first_offset = self._start_of_tail(log, self._tail, end)
             self._next[number] = max(first_offset, end)

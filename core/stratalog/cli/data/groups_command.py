@@ -7,7 +7,6 @@ from typing import Final
 
 import click
 
-from stratalog.cli.contents.positions import nearest_offset
 from stratalog.cli.options import LogPlace, confirm, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import Start, start_of
@@ -98,7 +97,7 @@ def reset_group(
     with place.engine() as engine:
         names = _partitions(engine, topics) if topics else list(_read_committed(engine, group))
         old = engine.group_offsets(group)
-        new = {name: nearest_offset(engine.log(*name), position) for name in names}
+        new = {name: position.nearest_in(engine.log(*name)) for name in names}
         if not dry_run:
             engine.alter_group_offsets(group, new)
     rows = [(*name, old[name].offset if name in old else None, offset) for name, offset in new.items()]

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Final
 
 from stratalog.cli.contents.decoders import INTERNAL_TOPICS, decoder_of
-from stratalog.cli.contents.positions import nearest_offset
 from stratalog.cli.contents.values import Style, bytes_text
 from stratalog.cli.output import printable
 from stratalog.cli.parameters import Start
@@ -61,7 +60,7 @@ class RecordPage:
 def read_page(log: LogReader, query: Query) -> RecordPage:
     """Return a page with at most ``PAGE_RECORDS`` records of a log, from ``query.start`` on."""
     log_end, log_start = log.offsets().bound(query.isolation), log.offsets().log_start
-    start = nearest_offset(log, query.start, query.isolation)
+    start = query.start.nearest_in(log, query.isolation)
     end = bounded_end(log.view(), start, log_end)
     records = list(islice(_records(log, query, start, end), PAGE_RECORDS)) if start < end else []
     if len(records) == PAGE_RECORDS:
