@@ -13,9 +13,8 @@ from stratalog.cli.contents.avro import avro_text
 from stratalog.cli.options import LogPlace, view_options
 from stratalog.cli.output import Output
 from stratalog.cli.views.browse import AvroText
-from stratalog.cli.views.console_pages import ConsolePages
+from stratalog.cli.views.console_pages import ConsolePages, web_application
 from stratalog.cli.views.console_server import ConsoleServer, Listener, listener
-from stratalog.cli.views.console_web import web_application
 from stratalog.env.clock import SystemClock
 from stratalog.errors import ConfigError
 from stratalog.spi.commands import stop_event

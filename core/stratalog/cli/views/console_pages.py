@@ -1,24 +1,28 @@
-"""Pages of the console. A page reads the current state of the logs, and at most a limited part of them."""
+"""Pages of the console and their addresses. A page reads the current state of the logs, and at most a part of them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from typing import Any, Final, TypeVar
+
+import click
 
 from stratalog import __version__
 from stratalog.cli.contents.decoders import STYLES
 from stratalog.cli.contents.values import Style
 from stratalog.cli.parameters import Start, start_of
 from stratalog.cli.views.browse import AvroText, Query, read_page, show_record
+from stratalog.cli.views.console_server import Application
 from stratalog.cli.views.overview import Detail, GroupLag, collect_log, tier_log
 from stratalog.cli.views.page import bounds_of, render
 from stratalog.client.committed_offsets import CommittedOffsets, lag
 from stratalog.env.clock import Clock
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, OffsetOutOfRangeError, PluginImportError, StorageError, UnknownTopicError
 from stratalog.model.names import TopicPartition, unknown_topic
 from stratalog.model.offsets import Isolation
 from stratalog.reading.reader import Reader
@@ -33,6 +37,8 @@ _GROUP_ROWS: Final = 100
 _COMMITS: Final = 50
 _DIFFERENCES: Final = 500
 _MOST_NUMBER: Final = 1 << 31
+_PARAMETERS: Final = ("page", "from", "to", "key", "hex", "decoder", "isolation")
+_STATUS: Final = {400: "Wrong request", 404: "Not found", 500: "Cannot be read"}
 _REFRESH_PAUSE: Final = 10  # pause before the next refresh, as a multiple of the last refresh's duration
 
 
@@ -228,6 +234,58 @@ class ConsolePages:
         if log is None:
             raise ConfigError(f"{name} has no tier here: start the console with --tier URI")
         return log
+
+
+def web_application(pages: ConsolePages) -> Application:
+    """Return the console as a WSGI application; raise PluginImportError if bottle is not installed."""
+    try:
+        bottle = import_module("bottle")
+    except ImportError as error:
+        raise PluginImportError("the console needs bottle", "console", "stratalog[console]") from error
+    web, style = bottle.Bottle(), render("style.css")
+
+    def page(path: str, make: Callable[..., str]) -> None:
+        def answer(**arguments: Any) -> Any:
+            query = {name: bottle.request.query.getunicode(name, "").strip() for name in _PARAMETERS}
+            if "partition" in arguments:
+                arguments["name"] = TopicPartition(arguments.pop("topic"), arguments.pop("partition"))
+            try:
+                return make(query, **arguments)
+            except (UnknownTopicError, OffsetOutOfRangeError) as error:
+                return _failure(404, error)
+            except (ConfigError, click.BadParameter) as error:
+                return _failure(400, error)
+            except (StorageError, OSError) as error:
+                return _failure(500, error)
+
+        web.route(path, "GET", answer)
+
+    def _failure(status: int, error: Exception) -> Any:
+        text = error.message if isinstance(error, click.ClickException) else str(error)
+        return bottle.HTTPResponse(pages.failure(_STATUS[status], text), status)
+
+    def report_failure(error: Any) -> str:
+        is_missing = error.status_code == 404
+        return pages.failure(
+            _STATUS.get(error.status_code, "Error"),
+            "There is no such page." if is_missing else "The page failed; the console printed the error.",
+        )
+
+    web.default_error_handler = report_failure
+    web.route(
+        "/style.css", "GET", lambda: bottle.HTTPResponse(style, headers={"Content-Type": "text/css; charset=utf-8"})
+    )
+    page("/", pages.topics)
+    page("/groups", pages.groups)
+    page("/topics/<topic>", pages.topic)
+    log = "/topics/<topic>/<partition:int>"
+    page(log, pages.partition)
+    page(f"{log}/records", pages.records)
+    page(f"{log}/records/<offset:int>", pages.record)
+    page(f"{log}/history", pages.history)
+    page(f"{log}/changes", pages.changes)
+    application: Application = web
+    return application
 
 
 def _version(text: str) -> int:

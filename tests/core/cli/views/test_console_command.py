@@ -26,9 +26,8 @@ from stratalog.cli.contents.avro import avro_text
 from stratalog.cli.parameters import Start
 from stratalog.cli.views import browse, console_pages
 from stratalog.cli.views.browse import Query, read_page
-from stratalog.cli.views.console_pages import ConsolePages
+from stratalog.cli.views.console_pages import ConsolePages, web_application
 from stratalog.cli.views.console_server import ConsoleServer, Listener, listener
-from stratalog.cli.views.console_web import web_application
 from stratalog.env.clock import SystemClock
 from viewed_place import HOSTILE, T0_MS, make_place
 

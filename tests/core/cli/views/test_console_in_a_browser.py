@@ -14,9 +14,8 @@ import threading
 from headless import AVAILABLE, Browser, browser
 from stratalog import open_reader
 from stratalog.cli.app import run
-from stratalog.cli.views.console_pages import ConsolePages
+from stratalog.cli.views.console_pages import ConsolePages, web_application
 from stratalog.cli.views.console_server import ConsoleServer, Listener
-from stratalog.cli.views.console_web import web_application
 from stratalog.env.clock import SystemClock
 from viewed_place import make_place
 
