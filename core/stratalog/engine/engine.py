@@ -98,12 +98,14 @@ class Engine(EngineClients):
             StorageError: no log directory is in service.
         """
         self._logs.check_open()
-        return self._logs.directories()
+        return {directory.store.path(): tuple(sorted(directory.logs)) for directory in self._logs.open_logs.online()}
 
     def offline_log_directories(self) -> tuple[str, ...]:
         """Return the paths of the log directories that are out of service."""
         self._logs.check_open()
-        return self._logs.offline_directories()
+        open_logs = self._logs.open_logs
+        failed = (directory.store.path() for directory in open_logs.dirs if directory.failure is not None)
+        return (*failed, *open_logs.unreached)
 
     @property
     def cluster_id(self) -> str | None:
@@ -249,7 +251,8 @@ class Engine(EngineClients):
 
     def left_folders(self) -> tuple[str, ...]:
         """Return the paths of folders with the suffix ``-stray`` or ``-future``, which the engine does not use."""
-        return self._logs.left_folders()
+        dirs = self._logs.open_logs.dirs
+        return tuple(directory.store.path(name) for directory in dirs for name in sorted(directory.left_folders))
 
     @property
     def tier(self) -> Tier | None:

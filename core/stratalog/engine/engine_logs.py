@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import EngineState
 from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.open.directory_id import check_identities
@@ -21,7 +20,6 @@ from stratalog.engine.tiering.attach_tier import Attach, Attacher, check_not_int
 from stratalog.engine.tiering.tier_duties import TierDuties
 from stratalog.engine.topics.move_log import clean_up_moves, remove_copies
 from stratalog.engine.topics.topic_changes import TopicChanges
-from stratalog.env import Env
 from stratalog.env.lock_order import LockRank
 from stratalog.env.progress import ProgressSum
 from stratalog.errors import (
@@ -41,7 +39,6 @@ from stratalog.model.names import TOPICS_FILE, TopicPartition, only_partition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable, parse_topics
-from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.takeover.take_over import AttachedLog
 from stratalog.tier.tier import Tier
 
@@ -59,6 +56,8 @@ class EngineLogs:
         attach: topics to take over from the tier into empty directories; None for no attach.
 
     Attributes:
+        env: environment of the engine: clock, files, random source and observers.
+        policies: opens the cleanup policies of a topic; see ``ComponentHost.policies``.
         open_logs: the directories, and the logs that are open in them.
         opener: opens logs, and returns the tier part of a log.
         tiering: creates and offloads logs in the tier; None without a tier.
@@ -76,6 +75,7 @@ class EngineLogs:
         attach: Attach | None,
     ) -> None:
         self._host, self._tier, settings = host, tier, host.settings
+        self.env, self.policies = host.env, host.policies
         self._change_lock = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
         self._closed = False  # under _change_lock
         self.changes = 0
@@ -106,11 +106,6 @@ class EngineLogs:
             self._resources = stack.pop_all()
 
     # --- use ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def env(self) -> Env:
-        """Environment of the engine: clock, files, random source and observers."""
-        return self._host.env
 
     def check_open(self) -> None:
         """Raise ClosedError after ``end``."""
@@ -160,25 +155,6 @@ class EngineLogs:
         self.check_open()
         self.open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {topic}")
         return [self.log(*name) for name in self.open_logs.partitions_of(topic)]
-
-    def directories(self) -> dict[str, tuple[TopicPartition, ...]]:
-        """Return the names of the open logs in each directory that is in service; see ``Engine.log_directories``."""
-        return {directory.store.path(): tuple(sorted(directory.logs)) for directory in self.open_logs.online()}
-
-    def offline_directories(self) -> tuple[str, ...]:
-        """Return the paths of the directories that have failed or could not be opened."""
-        failed = (directory.store.path() for directory in self.open_logs.dirs if directory.failure is not None)
-        return (*failed, *self.open_logs.unreached)
-
-    def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
-        """Return the cleanup policies of a topic with these settings, by name; see ``ComponentHost.policies``."""
-        return self._host.policies(config)
-
-    def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of the folders with the suffix ``-stray`` or ``-future``; see ``Engine.left_folders``."""
-        return tuple(
-            directory.store.path(name) for directory in self.open_logs.dirs for name in sorted(directory.left_folders)
-        )
 
     def state(self, duties: Sequence[DutyStatus]) -> EngineState:
         """Return a snapshot of the state from which the metrics are read. ``duties`` is the status of the duties."""
