@@ -234,10 +234,7 @@ class TopicConfig(Section):
         "with the segment.",
     )
     segment_offload_delay_ms: int = key(
-        "segment.offload.delay.ms",
-        0,
-        at_least=0,
-        doc="Time between the last write to a segment and its offload.",
+        "segment.offload.delay.ms", 0, at_least=0, doc="Time between the last write to a segment and its offload."
     )
     local_hard_limit_bytes: int = key(
         "local.hard.limit.bytes",
@@ -304,9 +301,8 @@ class TopicConfig(Section):
         known_names = {*type(self).keys(), *self.names_of_plugins()}
         for name in flat.keys() - known_names:
             first = name.partition(".")[0]
-            suggestions = (
-                sections[first].keys() if first in sections else known_names
-            )  # suggest only settings of this plugin
+            # if ``first`` is the name of a plugin, suggest only settings of this plugin
+            suggestions = sections[first].keys() if first in sections else known_names
             nearest = _topic_key_of(name) or next(iter(difflib.get_close_matches(name, sorted(suggestions), n=1)), "")
             is_foreign = is_of_plugin(name) and first not in sections and not nearest
             where = f"{source} (no installed plugin has this setting)" if is_foreign else source

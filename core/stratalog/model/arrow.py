@@ -39,8 +39,9 @@ ARROW_COLUMNS: Final = tuple(_SOURCES)
 """Names of the columns of ``arrow_schema()``, in its order."""
 
 Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
-"""Function of columns, partition, limit in bytes and schema that yields Arrow batches. Schema and batches are typed as
-Any, because pyarrow is optional."""
+"""Function that yields the Arrow batches of columns, which have every field. Its other arguments are the partition, the
+maximum size (bytes) of one column of a batch, and the schema. Schema and batches are typed as Any, because pyarrow is
+optional."""
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
@@ -217,8 +218,7 @@ class ArrowBuffers(NamedTuple):
             ConfigError: ``columns`` breaks a rule of ``arrow_schema``.
         """
         pa = _pyarrow()
-        schema = _schema(pa, check_columns(columns))
-        batch: pyarrow.RecordBatch = _batch(pa, self.rows, _wrap_buffers(pa, self, schema), schema)
+        batch: pyarrow.RecordBatch = _wrap_buffers(pa, self, _schema(pa, check_columns(columns)))
         return batch
 
 
@@ -242,7 +242,7 @@ def compiled_batches(kernel: ModuleType) -> Batches:
         pa, start = _pyarrow(), 0
         while start < chunk.count:
             buffers = ArrowBuffers(*kernel.pack(chunk, start, partition, limit, pa.allocate_buffer))
-            yield _batch(pa, buffers.rows, _wrap_buffers(pa, buffers, schema), schema)
+            yield _wrap_buffers(pa, buffers, schema)
             start += buffers.rows
 
     return batches
@@ -255,9 +255,9 @@ def _batch(pa: Any, rows: int, arrays: list[Any], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _wrap_buffers(pa: Any, buffers: ArrowBuffers, schema: Any) -> list[Any]:
-    """Return the Arrow arrays of the columns of a schema, without copies."""
-    return [_WRAPPERS[name](pa, buffers) for name in schema.names]
+def _wrap_buffers(pa: Any, buffers: ArrowBuffers, schema: Any) -> Any:
+    """Return the batch of the columns of a schema, without copies."""
+    return _batch(pa, buffers.rows, [_WRAPPERS[name](pa, buffers) for name in schema.names], schema)
 
 
 def _number(index: int, kind: str) -> Callable[[Any, ArrowBuffers], Any]:
@@ -314,14 +314,7 @@ def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
 
 
 def convert_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
-    """Yield Arrow batches without compiled code: pyarrow converts lists of Python objects.
-
-    Args:
-        chunk: the records, with every field.
-        partition: value of the column ``partition``.
-        limit: maximum size (bytes) of one column of a batch.
-        schema: schema of the batches. It is typed as Any, because pyarrow is optional.
-    """
+    """Implement ``Batches`` without compiled code: pyarrow converts lists of Python objects."""
     pa, start = _pyarrow(), 0
     views_of(chunk)
     if not chunk.count:
