@@ -29,6 +29,7 @@ from stratalog_spark.exporting.imports import merge_in_order
 from stratalog_spark.exporting.ledger import Ledger, Target
 from stratalog_spark.parquet import parquet_files
 from stratalog_spark.parquet.values import AvroValues, JsonValues
+from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount
 
 HOUR_MS = 3_600_000
@@ -42,7 +43,10 @@ class KilledError(Exception):
 def run_tasks(
     _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
 ) -> list[Any]:
-    return [result.unpack(result.pack(work(task.unpack(task.pack(item))))) for item in tasks]
+    task_message, result_message = Message(task), Message(result)
+    return [
+        result_message.unpack(result_message.pack(work(task_message.unpack(task_message.pack(item))))) for item in tasks
+    ]
 
 
 @pytest.fixture

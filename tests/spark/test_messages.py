@@ -25,7 +25,6 @@ from stratalog.reading import Split
 from stratalog.reading.split import PackedSegment, Piece
 from stratalog.spi.layouts import StoredSegment
 from stratalog.writing import StagedSegment, WriteMark
-from stratalog_spark.exporting.imports import STAGED
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.write_options import SinkOptions
 from stratalog_spark.source import BatchReader
@@ -86,7 +85,7 @@ values = st.builds(
 
 @given(values)
 def test_a_value_of_every_kind_of_type_arrives_as_it_was(value: Value) -> None:
-    kind = Message[Value]("value", Value)
+    kind = Message(Value)
     assert kind.unpack(kind.pack(value)) == value
 
 
@@ -105,8 +104,9 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
     damage = split.pieces[1].damage
     assert isinstance(damage, CorruptBatchError)
     assert (damage.reason, damage.file, damage.position) == ("cut", "orders-3/00.log", 17)
+    message = Message(list[StagedSegment])
     staged_segments = [StagedSegment(LOG, TOPIC_ID, 0, 4, 100, 2, place) for place in ("a file", STORED)]
-    assert STAGED.unpack(STAGED.pack(staged_segments)) == staged_segments
+    assert message.unpack(message.pack(staged_segments)) == staged_segments
 
 
 @pytest.mark.parametrize(
@@ -116,24 +116,24 @@ def test_a_split_and_what_was_staged_arrive_as_they_were() -> None:
         "[]",
         "null",
         "{" * 10_000,
-        '{"stratalog-message":1,"kind":"pair","value":["a"]}',
-        '{"stratalog-message":1,"kind":"pair","value":["a",true]}',
-        '{"stratalog-message":1,"kind":"pair","value":["a",1.0]}',
-        '{"stratalog-message":1,"kind":"pair","value":["a",1,2]}',
-        '{"stratalog-message":1,"kind":"pair","value":{"name":"a","number":1}}',
-        '{"stratalog-message":1,"kind":"others","value":["a",1]}',
-        '{"stratalog-message":2,"kind":"pair","value":["a",1]}',
-        '{"stratalog-message":1,"kind":"pair"}',
+        '{"stratalog-message":1,"kind":"Pair","value":["a"]}',
+        '{"stratalog-message":1,"kind":"Pair","value":["a",true]}',
+        '{"stratalog-message":1,"kind":"Pair","value":["a",1.0]}',
+        '{"stratalog-message":1,"kind":"Pair","value":["a",1,2]}',
+        '{"stratalog-message":1,"kind":"Pair","value":{"name":"a","number":1}}',
+        '{"stratalog-message":1,"kind":"Other","value":["a",1]}',
+        '{"stratalog-message":2,"kind":"Pair","value":["a",1]}',
+        '{"stratalog-message":1,"kind":"Pair"}',
         pickle.dumps(Pair("a", 1), protocol=0).decode("ascii"),
     ],
 )
 def test_bytes_that_are_no_message_of_the_kind_raise_a_typed_error(text: str) -> None:
     with pytest.raises(MessageError, match="same release"):
-        Message[Pair]("pair", Pair).unpack(text)
+        Message(Pair).unpack(text)
 
 
 def test_a_message_with_a_field_that_its_type_does_not_have_is_refused() -> None:
-    marks = Message[WriteMark]("mark", WriteMark)
+    marks = Message(WriteMark)
     body = json.loads(marks.pack(WriteMark("query", 3)))
     body["value"]["more"] = 1
     with pytest.raises(MessageError, match="more"):
@@ -141,9 +141,10 @@ def test_a_message_with_a_field_that_its_type_does_not_have_is_refused() -> None
 
 
 def test_a_value_of_another_type_than_declared_is_not_sent() -> None:
+    hint: Any
     for hint, value in ((int, True), (bytes, "text"), (Pair, None), (str | None, 7), (object, {1: 2}), (Kind, "one")):
         with pytest.raises(MessageError, match="cannot be sent"):
-            Message[Any]("value", hint).pack(value)
+            Message(hint).pack(value)
 
 
 class Recording(pickle.Unpickler):

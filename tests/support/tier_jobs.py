@@ -15,6 +15,7 @@ import pytest
 import stratalog_spark
 from stratalog import Record, open_engine, open_reader
 from stratalog_spark.jobs import compact, erase, runs
+from stratalog_spark.tasks.messages import Message
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": 4_000, "retention.ms": -1}
 
@@ -23,9 +24,11 @@ def run_here(
     _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
 ) -> list[Any]:
     """Replace ``run_tasks``: run each task twice, as Spark does with slow tasks. Tasks and results pass as messages."""
-    for item in tasks:
-        work(task.unpack(task.pack(item)))
-    return [result.unpack(result.pack(work(task.unpack(task.pack(item))))) for item in tasks]
+    task_message, result_message = Message(task), Message(result)
+    packed_tasks = [task_message.pack(item) for item in tasks]
+    for item in packed_tasks:
+        work(task_message.unpack(item))
+    return [result_message.unpack(result_message.pack(work(task_message.unpack(item)))) for item in packed_tasks]
 
 
 class Frame:

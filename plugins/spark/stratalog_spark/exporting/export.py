@@ -19,7 +19,6 @@ from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.parquet.parquet_files import PeriodWriter, clear_invalid_times, period_folders
 from stratalog_spark.read.plan import plan_segments
 from stratalog_spark.read.ranges import partitions_of_topics
-from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, group_by_size, run_tasks, source_of, task_count
 
 SCHEMAS: Final = ("raw", "json", "avro")
@@ -85,10 +84,6 @@ class _Exported:
     files: list[_File]
     malformed: int
     lost: int
-
-
-_RANGES: Final = Message[Sequence[_Range]]("ranges", tuple[_Range, ...])
-_EXPORTED: Final = Message[list[_Exported]]("exported", list[_Exported])
 
 
 def export(
@@ -244,7 +239,7 @@ class _Run:
         """
         source, target, style, allow_loss = self._source, self._target, dict(plan.style), not self._fail_on_loss
 
-        def work(ranges: Sequence[_Range]) -> list[_Exported]:
+        def work(ranges: list[_Range]) -> list[_Exported]:
             return [_write(source, target, log_range, style, allow_loss=allow_loss) for log_range in ranges]
 
         self._ledger.check(plan, {}, {log.topic: str(reader.log(*log).topic_id) for log, _, _ in plan.ranges})
@@ -253,7 +248,7 @@ class _Run:
         with self._byte_count.count_tasks(
             sum(log_range.size_bytes for log_range in task) for task in tasks
         ) as progress:
-            parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_EXPORTED, progress=progress)
+            parts = run_tasks(self._spark, tasks, work, task=list[_Range], result=list[_Exported], progress=progress)
         exported_ranges = [exported for part in parts for exported in part]
         files = [file for exported in exported_ranges for file in exported.files]
         self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])

@@ -18,7 +18,6 @@ from stratalog.errors import ConfigError
 from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark, WriteTarget
 from stratalog_spark.columns.row_columns import convert_rows
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
-from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
@@ -54,10 +53,6 @@ class _Files:
     log: TopicPartition
     start: int
     names: tuple[str, ...]
-
-
-_FILES: Final = Message[_Files]("files", _Files)
-STAGED: Final = Message[list[StagedSegment]]("staged", list[StagedSegment])
 
 
 def import_topics(
@@ -121,7 +116,7 @@ def import_topics(
         for number, file_sizes in ledger.completed_runs(after=0):
             groups = list(_groups(file_sizes, requested_topics, names or {}))
             with count.count_tasks(sum(file_sizes[name] for name in group.names) for group in groups) as steps:
-                group_segments = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
+                group_segments = run_tasks(spark, groups, work, task=_Files, result=list[StagedSegment], progress=steps)
             for topic, log in sorted({(group.topic, group.log) for group in groups}):
                 # several topics of an export may get the same new name, in one call or in different calls
                 mark = WriteMark(

@@ -36,7 +36,7 @@ from stratalog_spark.jobs.packing import (
     unpack_newest,
     unpack_offsets,
 )
-from stratalog_spark.jobs.runs import REWRITTEN, RUN, Replaced, Run, plan_runs, publish, rewrite, target_of
+from stratalog_spark.jobs.runs import REWRITTEN, Replaced, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
 from stratalog_spark.read.ranges import partitions_of_topics
@@ -140,7 +140,7 @@ def compact(
         def compact_alone(task_writer: BulkWriter, run: Run) -> Rewritten:
             return task_writer.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
 
-        parts = rewrite(spark, target, single_runs, compact_alone, task=RUN, progress=progress)
+        parts = rewrite(spark, target, single_runs, compact_alone, task=Run, progress=progress)
         if runs:
             large_spans = tuple(span for span in spans if any(run.span == span for run in runs))
             compaction = CompactionWork(
@@ -308,9 +308,7 @@ class CompactionWork:
         )
 
 
-_PLAN: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
-    "planned", tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]
-)
+_PLAN: Final = Message(tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]])
 
 
 def _work(

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from stratalog.reading import ReadSource
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten
-from stratalog_spark.jobs.runs import RUN, ReplaceReport, Run, plan_runs, publish, rewrite, target_of
+from stratalog_spark.jobs.runs import ReplaceReport, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.run_tasks import TaskProgress, source_of, task_count
 
@@ -62,5 +62,5 @@ def convert(
         log_spans = (writer.span(log) for log in logs)
         spans: list[ReplaceSpan] = [span for span in log_spans if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
-        parts = rewrite(spark, target, runs, work, task=RUN, progress=progress)
+        parts = rewrite(spark, target, runs, work, task=Run, progress=progress)
         return ReplaceReport(publish(writer, spans, parts, "converted by a job", keeps_others=True))

@@ -21,10 +21,9 @@ from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
-from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, rewrite, target_of
+from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, rewrite, target_of
 from stratalog_spark.keys.key_set import KeySet
 from stratalog_spark.read.ranges import partitions_of_topics
-from stratalog_spark.tasks.messages import SPLIT, Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
 Place = tuple[TopicPartition, int]
@@ -32,7 +31,6 @@ Place = tuple[TopicPartition, int]
 MEMORY_BYTES: Final = 128 << 20
 _LEAST_BYTES: Final = 1 << 10
 _NO_END: Final = 1 << 62
-_COUNTS: Final = Message[dict[Place, int]]("held", dict[Place, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def _count_records(
     live_splits = plan_splits(reader, [OffsetRange(name, 0, _NO_END) for name in logs], usual_splits=task_count(spark))
     splits = list(_add_deleted(live_splits))
     counts = dict[Place, int]()
-    for part in run_tasks(spark, splits, count_keys, task=SPLIT, result=_COUNTS, progress=progress):
+    for part in run_tasks(spark, splits, count_keys, task=Split, result=dict[Place, int], progress=progress):
         for place, count in part.items():
             counts[place] = counts.get(place, 0) + count
     return counts
@@ -207,7 +205,7 @@ def _erase(
             run.span, (run.start, run.end), [Without(keys)], now_ms=now_ms, keeps_tombstones=True
         )
 
-    parts = rewrite(spark, target, runs, work, task=RUN, progress=progress)
+    parts = rewrite(spark, target, runs, work, task=Run, progress=progress)
     return publish(writer, spans, parts, f"{len(keys)} keys erased by a job")
 
 

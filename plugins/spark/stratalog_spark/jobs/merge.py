@@ -11,7 +11,6 @@ from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog.writing import BulkWriter, MergePlan, Rewritten
 from stratalog_spark.jobs.runs import (
-    GROUPS,
     LARGEST_RUN_BYTES,
     SMALLEST_RUN_BYTES,
     Groups,
@@ -70,7 +69,7 @@ def merge(
         log_plans = (writer.plan_merge(log, segment_bytes) for log in partitions_of_topics(reader, topics))
         plans = [plan for plan in log_plans if plan is not None]
         tasks = list(_group_tasks(plans, task_count(spark)))
-        parts = rewrite(spark, target, tasks, work, task=GROUPS, progress=progress)
+        parts = rewrite(spark, target, tasks, work, task=Groups, progress=progress)
         spans = [plan.span for plan in plans]
         return ReplaceReport(publish(writer, spans, parts, "merged by a job", keeps_others=True))
 

@@ -47,9 +47,7 @@ class Groups:
 
 
 T = TypeVar("T", Run, Groups)
-RUN: Final = Message[Run]("run", Run)
-GROUPS: Final = Message[Groups]("groups", Groups)
-REWRITTEN: Final = Message[Rewritten]("rewritten", Rewritten)
+REWRITTEN: Final = Message(Rewritten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +121,7 @@ def rewrite(
     tasks: Sequence[T],
     work: Callable[[BulkWriter, T], Rewritten],
     *,
-    task: Message[T],
+    task: type[T],
     progress: TaskProgress | None,
 ) -> list[tuple[ReplaceSpan, Rewritten]]:
     """Run ``work`` on each item of ``tasks``, in a task with a writer of ``target``. Return spans and results in order.
@@ -135,7 +133,7 @@ def rewrite(
         with target.open() as writer:
             return work(writer, item)
 
-    parts = run_tasks(spark, tasks, run, task=task, result=REWRITTEN, progress=progress)
+    parts = run_tasks(spark, tasks, run, task=task, result=Rewritten, progress=progress)
     return [(item.span, part) for item, part in zip(tasks, parts, strict=True)]
 
 

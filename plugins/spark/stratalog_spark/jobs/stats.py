@@ -15,7 +15,6 @@ from stratalog.reading import DamagedRange, MissingRange, OffsetRange, ReadSourc
 from stratalog_spark.jobs.sketch import KeySketch, TimeSketch
 from stratalog_spark.keys.hashes import DIFFERENT_KINDS, KIND, hash_keys
 from stratalog_spark.read.ranges import partitions_of_topics
-from stratalog_spark.tasks.messages import SPLIT, Message
 from stratalog_spark.tasks.run_tasks import SparkJobError, TaskProgress, run_tasks, source_of, task_count
 
 _SECRET: Final = bytes(16)  # not a secret: colliding keys could only falsify the count
@@ -119,7 +118,6 @@ class PartitionStats:
         self.last_offset = last_offset if self.last_offset is None else max(last_offset, self.last_offset)
 
 
-_COUNTED: Final = Message[tuple[int, list[PartitionStats]]]("counted", tuple[int, list[PartitionStats]])
 _SUMS: Final = tuple(item.name for item in fields(PartitionStats) if item.default == 0 and item.name != "log_bytes")
 
 
@@ -170,7 +168,7 @@ def stats(
     def work(split: Split) -> tuple[int, list[PartitionStats]]:
         return KIND, _count(read_source, split)
 
-    results = run_tasks(spark, splits, work, task=SPLIT, result=_COUNTED, progress=progress)
+    results = run_tasks(spark, splits, work, task=Split, result=tuple[int, list[PartitionStats]], progress=progress)
     if len({kind for kind, _ in results}) > 1:
         raise SparkJobError(DIFFERENT_KINDS)
     for part in (part for _, parts in results for part in parts):

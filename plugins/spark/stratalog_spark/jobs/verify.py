@@ -10,14 +10,9 @@ from pyspark.sql import SparkSession
 
 from stratalog import TopicPartition
 from stratalog.reading import Check, Finding, ReadSource, check, plan_checks
-from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
-ORPHAN = "orphan"
-
-
-_CHECK: Final = Message[Check]("check", Check)
-_RESULT: Final = Message[tuple[int, int, list[Finding]]]("found", tuple[int, int, list[Finding]])
+ORPHAN: Final = "orphan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +65,16 @@ def verify(
     source = source_of(tier)
     plan = plan_checks(source, topics=topics, deep=deep, checks=task_count(spark))
 
-    def work(task: Check) -> tuple[int, int, list[Finding]]:
-        return _run_check(source, task)
+    def run_check(task: Check) -> tuple[int, int, list[Finding]]:
+        segments, size_bytes, findings = 0, 0, list[Finding]()
+        for segment, segment_findings in check(source, task):
+            segments, size_bytes = segments + 1, size_bytes + (segment.info.size_bytes if task.deep else 0)
+            findings += segment_findings
+        return segments, size_bytes, findings
 
-    results = run_tasks(spark, plan.checks, work, task=_CHECK, result=_RESULT, progress=progress)
+    results = run_tasks(
+        spark, plan.checks, run_check, task=Check, result=tuple[int, int, list[Finding]], progress=progress
+    )
     findings = [*plan.found, *(item for _, _, items in results for item in items)]
     return VerifyReport(
         logs=len(plan.logs),
@@ -82,14 +83,6 @@ def verify(
         wrong=_sort_findings(item for item in findings if item.kind != ORPHAN),
         orphans=_sort_findings(item for item in findings if item.kind == ORPHAN),
     )
-
-
-def _run_check(source: ReadSource, task: Check) -> tuple[int, int, list[Finding]]:
-    segments, size_bytes, findings = 0, 0, list[Finding]()
-    for segment, segment_findings in check(source, task):
-        segments, size_bytes = segments + 1, size_bytes + (segment.info.size_bytes if task.deep else 0)
-        findings += segment_findings
-    return segments, size_bytes, findings
 
 
 def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:

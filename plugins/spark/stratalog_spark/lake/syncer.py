@@ -21,9 +21,8 @@ from stratalog_spark.lake.columns import (
 )
 from stratalog_spark.lake.schemas import SchemaSet, parser_of
 from stratalog_spark.lake.table import LakeTable, Layout, LiveFile, Mark, NewFile, TableConflictError, TableTarget
-from stratalog_spark.lake.tasks import BUCKET_TASK, DONE, REWRITE_TASK, SORTED, Bucket, Rewrite, Sorted, Work
+from stratalog_spark.lake.tasks import Bucket, Done, Rewrite, Sorted, Work
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.tasks.messages import SPLIT
 from stratalog_spark.tasks.run_tasks import SparkJobError, group_by_size, run_tasks
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -205,13 +204,13 @@ class Syncer:
             work, live = self._work(table, schemas, frozenset(missing)), dict[str, LiveFile]()
             if self.layout.buckets:
                 if parts is None:
-                    parts = run_tasks(spark, splits, work.sort, task=SPLIT, result=SORTED)
+                    parts = run_tasks(spark, splits, work.sort, task=Split, result=Sorted)
                 live = {
                     file.name: file for file in table.live_files({number for part in parts for number in part.buckets})
                 }
-                results = run_tasks(spark, _buckets(parts, live.values()), work.merge, task=BUCKET_TASK, result=DONE)
+                results = run_tasks(spark, _buckets(parts, live.values()), work.merge, task=Bucket, result=Done)
             else:
-                results = run_tasks(spark, splits, work.append, task=SPLIT, result=DONE)
+                results = run_tasks(spark, splits, work.append, task=Split, result=Done)
             files, bad_files = (
                 [file for result in results for file in getattr(result, name)] for name in ("files", "bad")
             )
@@ -281,9 +280,7 @@ class Syncer:
         if not tasks:
             return
         try:
-            results = run_tasks(
-                spark, tasks, self._work(table, {}, frozenset()).rewrite, task=REWRITE_TASK, result=DONE
-            )
+            results = run_tasks(spark, tasks, self._work(table, {}, frozenset()).rewrite, task=Rewrite, result=Done)
             new_files = [file for result in results for file in result.files]
             try:
                 table.commit(new_files, old_files, None)

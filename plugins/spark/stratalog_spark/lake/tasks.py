@@ -23,7 +23,6 @@ from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.parquet.parquet_files import PeriodWriter, clear_invalid_times, period_folders
 from stratalog_spark.read.read_split import read_split
-from stratalog_spark.tasks.messages import Message
 
 READ: Final = ("key", "value", "partition", "offset", "timestamp", READ_HEADERS)
 NO_KEY: Final = "the record has no key, and the table has one row for each key"
@@ -91,12 +90,6 @@ class Rewrite:
 
     period: int | None
     names: list[str]
-
-
-DONE: Final = Message[Done]("lake-done", Done)
-SORTED: Final = Message[Sorted]("lake-sorted", Sorted)
-BUCKET_TASK: Final = Message[Bucket]("lake-bucket", Bucket)
-REWRITE_TASK: Final = Message[Rewrite]("lake-rewrite", Rewrite)
 
 
 @dataclass(frozen=True)

@@ -43,17 +43,20 @@ class _Codec(NamedTuple):
 
 
 class Message(Generic[T]):
-    """One kind of message: its name, and the type of its values.
+    """One kind of message.
 
     Args:
-        kind: name of the kind, which each message contains.
         hint: type of the value. Possible types are text, numbers, bytes and enums, and tuples, lists, mappings, unions,
             named tuples and dataclasses of possible types. ``object`` is any JSON value. If a class has the methods
             ``to_message`` and ``from_message``, these methods convert its values to bytes and back.
+
+    Attributes:
+        kind: name of the type, which each message contains.
     """
 
-    def __init__(self, kind: str, hint: Any) -> None:
-        self.kind, self._hint = kind, hint
+    def __init__(self, hint: type[T]) -> None:
+        self._hint: Any = hint
+        self.kind = hint.__name__ if get_origin(hint) is None else str(hint)
 
     def pack(self, value: T) -> str:
         """Return the text of a value.
@@ -234,4 +237,4 @@ _SPECIAL: Final[Mapping[Any, _Codec]] = {
     ),
 }
 
-SPLIT: Final = Message[Split]("split", Split)
+SPLIT: Final = Message(Split)

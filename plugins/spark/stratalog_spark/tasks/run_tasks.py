@@ -102,8 +102,8 @@ def run_tasks(
     tasks: Sequence[T],
     work: Callable[[T], R],
     *,
-    task: Message[T],
-    result: Message[R],
+    task: type[T],
+    result: type[R],
     progress: TaskProgress | None = None,
 ) -> list[R]:
     """Run ``work`` on each item of ``tasks`` in Spark, and return the results in order; [] if there are no items.
@@ -114,8 +114,8 @@ def run_tasks(
         spark: a session, classic or Connect.
         tasks: inputs, one for each task of Spark.
         work: function of a task. Spark pickles it with all objects that it refers to.
-        task: message kind of a task.
-        result: message kind of a result.
+        task: type of an item; see ``Message``.
+        result: type of a result; see ``Message``.
         progress: called with the numbers of completed tasks and of all tasks; not called with Spark Connect.
 
     Raises:
@@ -124,16 +124,17 @@ def run_tasks(
     """
     if not tasks:
         return []
-    packed_tasks = [task.pack(item) for item in tasks]
+    task_message, result_message = Message(task), Message(result)
+    packed_tasks = [task_message.pack(item) for item in tasks]
 
     def run(number: int) -> Iterator[pa.RecordBatch]:
-        packed_result = result.pack(work(task.unpack(packed_tasks[number])))
+        packed_result = result_message.pack(work(task_message.unpack(packed_tasks[number])))
         yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [packed_result]})
 
     with convert_errors(), watch_progress(spark, progress):
         table = frame_of_tasks(spark, len(packed_tasks), run, "task bigint, result string").toArrow()
     by_number = dict(zip(table["task"].to_pylist(), table["result"].to_pylist(), strict=True))
-    return [result.unpack(str(by_number[number])) for number in range(len(packed_tasks))]
+    return [result_message.unpack(str(by_number[number])) for number in range(len(packed_tasks))]
 
 
 def frame_of_tasks(

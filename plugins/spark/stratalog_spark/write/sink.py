@@ -55,9 +55,7 @@ class Written(WriterCommitMessage):
         return _unpack_written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles only this text
 
 
-_WRITTEN: Final = Message[tuple[list[StagedSegment], WriteMark | None]](
-    "written", tuple[list[StagedSegment], WriteMark | None]
-)
+_WRITTEN: Final = Message(tuple[list[StagedSegment], WriteMark | None])
 
 
 def _unpack_written(text: str) -> Written:
