@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
@@ -325,8 +324,7 @@ def _write(
         if log_range.split is None
         else scan(source, log_range.split, on_loss=lost_ranges.append if allow_loss else None)
     )
-    writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
-    with closing(writer):
+    with PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options) as writer:
         for batch in map(rows.convert, scanned):
             writer.write(batch if hive else clear_invalid_times(batch))
         files = [(file.name, file.rows, file.size_bytes) for file in writer.finish()]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,7 +15,8 @@ import pyarrow as pa
 
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog_spark.lake.columns import BUCKET, DATE, HOUR, storable_schema
-from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, NewFile, TableConflictError
+from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, TableConflictError
+from stratalog_spark.parquet.parquet_files import ParquetFile
 
 _NUMBER: Final = "stratalog/number"  # application ids of Delta's transaction identifiers
 _QUARANTINED_NUMBER: Final = "stratalog/quarantined"
@@ -64,46 +62,27 @@ class DeltaTable:
         return DeltaTable(f"{self.uri.rstrip('/')}_quarantine", self.options)
 
 
-@dataclass(frozen=True)
-class DeltaFiles:
+class DeltaFiles(FileStore):
     """Data files in the folder of a Delta table."""
 
-    uri: str
-    options: Mapping[str, str]
-
-    def __repr__(self) -> str:
-        return f"DeltaFiles({self.uri!r})"
-
-    def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file. Readers ignore the copy until a commit adds it."""
-        # bypass pyarrow's wrapper: it passes buffers that the library does not accept
-        target = self._handler()._handler.open_output_stream(name, None)  # noqa: SLF001 - see above
-        with Path(local).open("rb") as source:
-            shutil.copyfileobj(source, target, 1 << 20)
-        target.close()
-
     def open(self, name: str) -> Any:
-        """Open the file ``name`` below the table's folder for reading, and return the file object."""
+        """Implement ``FileStore.open``."""
         return self._handler().open_input_file(name)
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Delete files. A file that does not exist is ignored."""
-        files = self._handler()
-        for name in names:
-            with suppress(FileNotFoundError):
-                files.delete_file(name)
+    def _create(self, name: str) -> Any:
+        # bypass pyarrow's wrapper: it passes buffers that the library does not accept
+        return self._handler()._handler.open_output_stream(name, None)  # noqa: SLF001 - see above
+
+    def _open_deleter(self) -> Callable[[str], object]:
+        delete: Callable[[str], object] = self._handler().delete_file
+        return delete
 
     def _handler(self) -> Any:
-        return import_module("deltalake.fs").DeltaStorageHandler(self.uri, dict(self.options) or None)
+        return import_module("deltalake.fs").DeltaStorageHandler(self.location, dict(self.options) or None)
 
 
 class DeltaLakeTable:
-    """A Delta table; implements ``stratalog_spark.lake.table.LakeTable``.
-
-    Args:
-        uri: path or URI of the table.
-        options: options of the store.
-    """
+    """A Delta table; implements ``stratalog_spark.lake.table.LakeTable``."""
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self.name, self._uri, self._options = f"Delta table {uri}", uri, dict(options) or None
@@ -135,16 +114,11 @@ class DeltaLakeTable:
 
     @property
     def files(self) -> FileStore:
-        """Access to the files in the folder of the table; can be pickled."""
+        """Access to the files in the folder of the table."""
         return DeltaFiles(self._uri, self._options or {})
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table. The columns that partition the table are added.
-
-        Raises:
-            ConfigError: Delta cannot store a column.
-            TableConflictError: the table cannot be created, for example because another program created it.
-        """
+        """Implement ``LakeTable.create``. The columns that partition the table are added."""
         partition_fields = _partition_fields(layout.partition_by)
         schema = pa.schema(
             [*(column for column in columns if column.name not in partition_fields), *partition_fields.values()]
@@ -168,7 +142,7 @@ class DeltaLakeTable:
         self.exists = True
 
     def add_columns(self, columns: Any) -> None:
-        """Implement ``LakeTable.add_columns``: add the missing columns and nested fields of a ``pyarrow.Schema``."""
+        """Implement ``LakeTable.add_columns``."""
         errors = import_module("deltalake.exceptions")
         current_types = {column.name: column.type for column in self.columns}
         new_columns = pa.schema([column for column in columns if current_types.get(column.name) != column.type])
@@ -181,16 +155,12 @@ class DeltaLakeTable:
         self._table.update_incremental()
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the offset up to which each partition was synced (exclusive).
-
-        The table may lack some records below this offset, such as bad records. A partition that was never synced
-        is left out.
-        """
+        """Implement ``LakeTable.ends``."""
         versions = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
         return {partition: end for partition, end in versions.items() if end is not None}
 
     def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Implement ``LakeTable.find_quarantined``: return the last commit with bad records, and their files."""
+        """Implement ``LakeTable.find_quarantined``."""
         number = self._version(_QUARANTINED_NUMBER) or 0
         if number <= after:
             return 0, ()
@@ -201,10 +171,7 @@ class DeltaLakeTable:
         return 0, ()
 
     def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of the table's partitions ``periods``.
-
-        ``NewFile.period`` describes these numbers.
-        """
+        """Implement ``LakeTable.live_files``."""
         requested = set(periods)
         actions, partition_by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
         files = []
@@ -216,14 +183,8 @@ class DeltaLakeTable:
                 files.append(LiveFile(unquote(row["path"]), row["size_bytes"], period))
         return files
 
-    def commit(self, added_files: Sequence[NewFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one version that adds and removes the files, and stores the mark as transaction identifiers.
-
-        ``mark`` is None if the rows of the table do not change.
-
-        Raises:
-            TableConflictError: another program changed the table at the same time; nothing is committed.
-        """
+    def commit(self, added_files: Sequence[ParquetFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
+        """Implement ``LakeTable.commit`` by one version, which stores the mark as transaction identifiers."""
         library, partition_by, now = (
             import_module("deltalake.transaction"),
             self.layout.partition_by,
@@ -273,7 +234,7 @@ def _partition_fields(partition_by: str) -> dict[str, Any]:
 
 
 def _values(partition_by: str, period: int | None) -> dict[str, str | None]:
-    """Return the values of the partition columns for a ``NewFile.period``, by column, in Delta's encoding."""
+    """Return the values of the partition columns for a ``LiveFile.period``, by column, in Delta's encoding."""
     if partition_by == "none":
         return {}
     if partition_by == BUCKETS:
@@ -297,7 +258,7 @@ def _period(partition_by: str, row: Mapping[str, Any]) -> int | None:
     return days if partition_by == "day" else 24 * days + int(row[f"partition.{HOUR}"])
 
 
-def _statistics(file: NewFile) -> str:
+def _statistics(file: ParquetFile) -> str:
     """Return the statistics of a file's footer as JSON for Delta. Nested columns are omitted."""
     footer = file.metadata()
     low, high, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()

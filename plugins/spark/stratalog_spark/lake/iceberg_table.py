@@ -6,18 +6,15 @@ Iceberg's connector for Spark is not used, because it is a jar, and because it i
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
 from stratalog.errors import ConfigError
 from stratalog_spark.lake.columns import BUCKET, TIMESTAMP, storable_schema
-from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, NewFile, TableConflictError
+from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveFile, Mark, TableConflictError
+from stratalog_spark.parquet.parquet_files import ParquetFile
 
 _MARK: Final = "stratalog.mark"
 _QUARANTINED: Final = "stratalog.quarantined"
@@ -34,38 +31,26 @@ _PROPERTIES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class IcebergFiles:
+class IcebergFiles(FileStore):
     """Data files in the location of an Iceberg table."""
 
-    location: str
-    properties: Mapping[str, str]
-
-    def __repr__(self) -> str:
-        return f"IcebergFiles({self.location!r})"
-
-    def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file. Readers ignore the copy until a commit adds it."""
-        with Path(local).open("rb") as source, self._io().new_output(self.path(name)).create() as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-
     def open(self, name: str) -> Any:
-        """Open the data file whose URI is ``path(name)`` for reading, and return pyiceberg's stream."""
+        """Implement ``FileStore.open``."""
         return self._io().new_input(self.path(name)).open()
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Delete files. A file that does not exist is ignored."""
-        files = self._io()
-        for name in names:
-            with suppress(FileNotFoundError):
-                files.delete(self.path(name))
 
     def path(self, name: str) -> str:
         """Return the URI of the data file ``name``, or ``name`` itself if it is a URI or an absolute path."""
         return name if ":" in name or name.startswith("/") else f"{self.location}/data/{name}"
 
+    def _create(self, name: str) -> Any:
+        return self._io().new_output(self.path(name)).create()
+
+    def _open_deleter(self) -> Callable[[str], object]:
+        io = self._io()
+        return lambda name: io.delete(self.path(name))
+
     def _io(self) -> Any:
-        return import_module("pyiceberg.io").load_file_io(dict(self.properties), self.location)
+        return import_module("pyiceberg.io").load_file_io(dict(self.options), self.location)
 
 
 class IcebergLakeTable:
@@ -104,15 +89,11 @@ class IcebergLakeTable:
 
     @property
     def files(self) -> FileStore:
-        """Access to the files in the location of the table; can be pickled."""
+        """Access to the files in the location of the table."""
         return IcebergFiles(self._table.location(), dict(self._table.io.properties))
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table, and its namespace if the namespace does not exist.
-
-        Raises:
-            TableConflictError: another program created the table.
-        """
+        """Implement ``LakeTable.create``. The namespace is created if it does not exist."""
         transforms = import_module("pyiceberg.transforms")
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         properties = {**_PROPERTIES, LAYOUT: layout.to_json()}
@@ -136,7 +117,7 @@ class IcebergLakeTable:
         self._table, self.exists = self._catalog.load_table(self._identifier), True
 
     def add_columns(self, columns: Any) -> None:
-        """Implement ``LakeTable.add_columns``: add the missing columns and nested fields of a ``pyarrow.Schema``."""
+        """Implement ``LakeTable.add_columns``."""
         try:
             with self._table.update_schema() as update:
                 update.union_by_name(columns)
@@ -146,24 +127,17 @@ class IcebergLakeTable:
             raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the offset up to which each partition was synced (exclusive).
-
-        The table may lack some records below this offset, such as bad records. A partition that was never synced
-        is left out.
-        """
+        """Implement ``LakeTable.ends``."""
         stored_ends = self._mark().ends
         return {partition: stored_ends[partition] for partition in partitions if partition in stored_ends}
 
     def find_quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Implement ``LakeTable.find_quarantined``: return the last commit with bad records, and their files."""
+        """Implement ``LakeTable.find_quarantined``."""
         entry = json.loads(self._table.properties.get(_QUARANTINED, "[0, []]"))
         return (entry[0], entry[1]) if entry[0] > after else (0, ())
 
     def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of the table's partitions ``periods``.
-
-        ``NewFile.period`` describes these numbers.
-        """
+        """Implement ``LakeTable.live_files``."""
         requested = set(periods)
         if not requested or self._table.current_snapshot() is None:
             return []
@@ -177,14 +151,8 @@ class IcebergLakeTable:
                 files.append(LiveFile(name, task.file.file_size_in_bytes, period, task.file))
         return files
 
-    def commit(self, added_files: Sequence[NewFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one snapshot that adds and removes the files, and stores the mark as properties of the table.
-
-        ``mark`` is None if the rows of the table do not change.
-
-        Raises:
-            TableConflictError: another program changed the table at the same time; nothing is committed.
-        """
+    def commit(self, added_files: Sequence[ParquetFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
+        """Implement ``LakeTable.commit`` by one snapshot. The mark is stored as properties of the table."""
         errors = import_module("pyiceberg.exceptions")
         summary = {} if mark is None else {"stratalog.commit": str(mark.number)}
         try:
@@ -213,7 +181,7 @@ class IcebergLakeTable:
             properties[_QUARANTINED] = json.dumps([mark.number, list(mark.quarantined)])
         return properties
 
-    def _data_files(self, added_files: Sequence[NewFile]) -> list[Any]:
+    def _data_files(self, added_files: Sequence[ParquetFile]) -> list[Any]:
         """Return the manifest entries of new files, with the statistics from the footers of the files."""
         arrow, manifest = import_module("pyiceberg.io.pyarrow"), import_module("pyiceberg.manifest")
         record = import_module("pyiceberg.typedef").Record

@@ -20,9 +20,10 @@ from stratalog_spark.lake.columns import (
     value_columns,
 )
 from stratalog_spark.lake.schemas import SchemaSet, parser_of
-from stratalog_spark.lake.table import LakeTable, Layout, LiveFile, Mark, NewFile, TableConflictError, TableTarget
+from stratalog_spark.lake.table import LakeTable, Layout, LiveFile, Mark, TableConflictError, TableTarget
 from stratalog_spark.lake.tasks import Bucket, Done, Rewrite, Sorted, Work
 from stratalog_spark.options.read_options import Options
+from stratalog_spark.parquet.parquet_files import ParquetFile
 from stratalog_spark.tasks.run_tasks import SparkJobError, group_by_size, run_tasks
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -53,9 +54,9 @@ class _BatchFiles:
     records that the commit adds to the table.
     """
 
-    files: list[NewFile]
+    files: list[ParquetFile]
     replaced: list[LiveFile]
-    bad: list[NewFile]
+    bad: list[ParquetFile]
     temporary: list[str]
     rows: int
 
@@ -243,7 +244,7 @@ class Syncer:
             quarantine.file_schema,
         )
 
-    def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:
+    def _add_quarantined(self, table: LakeTable, files: Sequence[ParquetFile] | None = None) -> None:
         """Add the bad records of the last commit with bad records to the quarantine, if they are not there yet.
 
         ``files`` contains the files with these records. It is None if an earlier driver may have written the files.
@@ -253,7 +254,7 @@ class Syncer:
         quarantine = self.quarantine.open_table()
         number, names = table.find_quarantined(quarantine.number)
         if number:
-            new_files = files or [NewFile.read_stored(quarantine.files, name) for name in names]
+            new_files = files or [quarantine.files.describe(name) for name in names]
             quarantine.commit(new_files, (), Mark(number, {}))
 
     def _maintain(self, spark: SparkSession, table: LakeTable, periods: Iterable[int | None]) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow.parquet as pq
 
 from stratalog.errors import ConfigError, StorageError
-from stratalog_spark.parquet.parquet_files import WrittenFile
+from stratalog_spark.parquet.parquet_files import ParquetFile
 
 PERIODS: Final = ("day", "hour", "none")
 BUCKETS: Final = "bucket"
@@ -60,47 +64,16 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
-    """A data file that a task wrote.
+class LiveFile:
+    """A data file in the current state of a table.
 
     Attributes:
         name: name of the file, relative to the folder of the table's data files.
-        rows: number of rows.
         size_bytes: size of the file.
         period: number of the table's partition: days or hours since 1970, or the number of the bucket. None for rows
-            without timestamp; 0 if the table is not partitioned.
-        footer: the Parquet metadata of the file, encoded as a Parquet file without rows.
+            without timestamp; 0 if the table is not partitioned. The files that a task writes have such numbers, too.
+        handle: pyiceberg's description of the file; None for Delta.
     """
-
-    name: str
-    rows: int
-    size_bytes: int
-    period: int | None
-    footer: bytes
-
-    @classmethod
-    def from_written(cls, file: WrittenFile, period: int | None) -> NewFile:
-        """Return the description of a file that this task wrote."""
-        body = io.BytesIO()
-        file.footer.write_metadata_file(body)
-        return cls(file.name, file.rows, file.size_bytes, period, body.getvalue())
-
-    @classmethod
-    def read_stored(cls, files: FileStore, name: str) -> NewFile:
-        """Return the description of a stored file, for a table without partitions. An earlier run wrote the file."""
-        with files.open(name) as stream:
-            size_bytes = stream.seek(0, io.SEEK_END) or stream.tell()
-            footer = pq.read_metadata(stream)
-        return cls.from_written(WrittenFile(name, footer.num_rows, size_bytes, 0, footer), 0)
-
-    def metadata(self) -> Any:
-        """Return the footer as a ``pyarrow.parquet.FileMetaData``."""
-        return pq.read_metadata(io.BytesIO(self.footer))
-
-
-@dataclass(frozen=True, slots=True)
-class LiveFile:
-    """A data file in the current state of a table. ``handle`` is pyiceberg's description of it; None for Delta."""
 
     name: str
     size_bytes: int
@@ -124,17 +97,45 @@ class Mark:
     quarantined: Sequence[str] = ()
 
 
-class FileStore(Protocol):
-    """The data files of a table. Can be pickled. Its options may be credentials, and are never printed."""
+@dataclass(frozen=True)
+class FileStore(ABC):
+    """The data files of a table. Can be pickled. Readers ignore a stored file until a commit adds it.
+
+    ``options`` may be credentials, and are never printed.
+    """
+
+    location: str
+    options: Mapping[str, str] = field(repr=False)
 
     def put(self, local: str, name: str) -> None:
         """Store a copy of a local file atomically."""
-
-    def open(self, name: str) -> Any:
-        """Open the data file ``name`` for reading, and return the file object."""
+        with Path(local).open("rb") as source, closing(self._create(name)) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files. A file that does not exist is ignored."""
+        delete = self._open_deleter()
+        for name in names:
+            with suppress(FileNotFoundError):
+                delete(name)
+
+    def describe(self, name: str) -> ParquetFile:
+        """Return the description of a stored file, for a table without partitions."""
+        with self.open(name) as stream:
+            size_bytes = stream.seek(0, io.SEEK_END) or stream.tell()
+            return ParquetFile.of(name, size_bytes, 0, pq.read_metadata(stream))
+
+    @abstractmethod
+    def open(self, name: str) -> Any:
+        """Open the data file ``name`` for reading, and return the file object."""
+
+    @abstractmethod
+    def _create(self, name: str) -> Any:
+        """Create the data file ``name``, and return the file object."""
+
+    @abstractmethod
+    def _open_deleter(self) -> Callable[[str], object]:
+        """Return a function that deletes the data file of a name, or raises FileNotFoundError."""
 
 
 class LakeTable(Protocol):
@@ -202,10 +203,10 @@ class LakeTable(Protocol):
     def live_files(self, periods: Iterable[int | None]) -> list[LiveFile]:
         """Return the current data files of the table's partitions ``periods``.
 
-        ``NewFile.period`` describes these numbers.
+        ``LiveFile.period`` describes these numbers.
         """
 
-    def commit(self, added_files: Sequence[NewFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
+    def commit(self, added_files: Sequence[ParquetFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
         """Add files, remove files, and store the mark, by one commit.
 
         Args:

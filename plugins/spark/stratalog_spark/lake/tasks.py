@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from uuid import uuid4
 
 import numpy as np
@@ -19,9 +20,9 @@ from stratalog_spark.columns.kafka_columns import HEADERS as READ_HEADERS
 from stratalog_spark.columns.row_columns import murmur2
 from stratalog_spark.lake.columns import BUCKET, KEY, PREFIX, TIMESTAMP
 from stratalog_spark.lake.decode import Decoder
-from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
+from stratalog_spark.lake.table import BUCKETS, FileStore, Layout
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.parquet.parquet_files import PeriodWriter, clear_invalid_times, period_folders
+from stratalog_spark.parquet.parquet_files import ParquetFile, PeriodWriter, clear_invalid_times, period_folders
 from stratalog_spark.read.read_split import read_split
 
 READ: Final = ("key", "value", "partition", "offset", "timestamp", READ_HEADERS)
@@ -46,8 +47,8 @@ class Done:
         rows: number of records in ``files`` that were not in the table before.
     """
 
-    files: list[NewFile]
-    bad: list[NewFile]
+    files: list[ParquetFile]
+    bad: list[ParquetFile]
     removed: list[str]
     unknown: list[int]
     rows: int
@@ -65,7 +66,7 @@ class Sorted:
 
     name: str
     buckets: list[int]
-    bad: list[NewFile]
+    bad: list[ParquetFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ class Work:
                 unknown.update(decoded.unknown)
                 bad_files.add(decoded.bad)
                 data_files.add(decoded.rows)
-            return Done(data_files.finish(), bad_files.finish(), [], sorted(unknown), data_files.rows)
+            files = data_files.finish()
+            return Done(files, bad_files.finish(), [], sorted(unknown), sum(file.rows for file in files))
 
     def sort(self, split: Split) -> Sorted:
         """Write the latest record of each key and partition of a split to a temporary file for ``merge``.
@@ -212,57 +214,42 @@ class Work:
         layout = self.layout
         return Decoder(layout.topic, layout.schema, self.schemas, self.missing, self.columns)
 
-    def _open_data_files(self, partition_by: str, period: int | None = 0) -> _Files:
-        """Return a writer of data files. It writes one file for each ``date`` or ``hour`` of the rows.
+    @contextmanager
+    def _open_data_files(self, partition_by: str, period: int | None = 0) -> Iterator[_Files]:
+        """Return a context manager that yields a writer with one data file for each ``date`` or ``hour`` of the rows.
 
         If ``partition_by`` is ``none``, it writes one file for the partition ``period`` of the table (see
-        ``NewFile.period``). Otherwise ``period`` is not used.
+        ``LiveFile.period``). Otherwise ``period`` is not used.
         """
         folder_period = _FOLDER[self.layout.partition_by]
 
-        def table_period(file_period: int | None) -> int | None:
-            return period if partition_by == "none" else file_period
-
         def name(file_period: int | None) -> str:
-            folders = [
-                f"{PREFIX}{key}={value}" for key, value in period_folders(table_period(file_period), folder_period)
-            ]
+            folders = [f"{PREFIX}{key}={value}" for key, value in period_folders(file_period, folder_period)]
             return "/".join([*folders, uuid4().hex])
 
-        writer = PeriodWriter(self.files, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET)
-        return _Files(writer, self.file_schema, {BUCKET: period}, table_period)
+        with PeriodWriter(
+            self.files, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET, only_period=period
+        ) as writer:
+            yield _Files(writer, self.file_schema, {BUCKET: period})
 
-    def _open_bad_files(self) -> _Files:
-        writer = PeriodWriter(
+    @contextmanager
+    def _open_bad_files(self) -> Iterator[_Files]:
+        with PeriodWriter(
             self.bad_files, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=_PARQUET
-        )
-        return _Files(writer, self.bad_schema, {}, lambda _: 0)
+        ) as writer:
+            yield _Files(writer, self.bad_schema, {})
 
 
+@dataclass(frozen=True, slots=True)
 class _Files:
-    """Data files that a task writes. A context manager: its end deletes unfinished files.
+    """Data files that a task writes.
 
-    Args:
-        schema: ``pyarrow.Schema`` of the files.
-        constants: values of columns that the rows do not have.
-        period: function that returns the number of the table's partition for the period of a file.
+    ``schema`` is the ``pyarrow.Schema`` of the files. ``constants`` contains the values of columns that the rows lack.
     """
 
-    def __init__(
-        self,
-        writer: PeriodWriter,
-        schema: Any,
-        constants: Mapping[str, int | None],
-        period: Callable[[int | None], int | None],
-    ) -> None:
-        self._writer, self._schema, self._constants, self._period = writer, schema, constants, period
-        self.rows = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
+    writer: PeriodWriter
+    schema: Any
+    constants: Mapping[str, int | None]
 
     def add(self, rows: Any) -> None:
         """Add rows. If the rows lack a column of the files, the column gets its value in ``constants``, or null."""
@@ -272,16 +259,15 @@ class _Files:
         columns = [
             rows.column(field.name).cast(field.type)
             if field.name in names
-            else pa.repeat(pa.scalar(self._constants.get(field.name), field.type), rows.num_rows)
-            for field in self._schema
+            else pa.repeat(pa.scalar(self.constants.get(field.name), field.type), rows.num_rows)
+            for field in self.schema
         ]
-        for batch in pa.Table.from_arrays(columns, schema=self._schema).to_batches(max_chunksize=_BATCH_ROWS):
-            self._writer.write(batch)
-            self.rows += batch.num_rows
+        for batch in pa.Table.from_arrays(columns, schema=self.schema).to_batches(max_chunksize=_BATCH_ROWS):
+            self.writer.write(batch)
 
-    def finish(self) -> list[NewFile]:
+    def finish(self) -> list[ParquetFile]:
         """Complete the files, and return their descriptions."""
-        return [NewFile.from_written(file, self._period(file.period)) for file in self._writer.finish()]
+        return self.writer.finish()
 
 
 def latest(rows: Any, *, each_partition: bool) -> Any:

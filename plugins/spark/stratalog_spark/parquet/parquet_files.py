@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,23 +31,34 @@ class Destination(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFile:
+class ParquetFile:
     """One file that was written.
 
     Attributes:
         name: name below the destination.
         rows: number of rows.
         size_bytes: size of the file.
-        period: days or hours since 1970 of all its rows. None if its rows have no timestamp; 0 if ``partition_by`` is
-            ``none``.
-        footer: the ``pyarrow.parquet.FileMetaData``.
+        period: days or hours since 1970 of all its rows, or ``only_period`` of the writer. None if its rows have no
+            timestamp.
+        footer: the Parquet metadata of the file, encoded as a Parquet file without rows.
     """
 
     name: str
     rows: int
     size_bytes: int
     period: int | None
-    footer: Any
+    footer: bytes
+
+    @classmethod
+    def of(cls, name: str, size_bytes: int, period: int | None, metadata: Any) -> ParquetFile:
+        """Return the description of a file with the metadata ``metadata``, a ``pyarrow.parquet.FileMetaData``."""
+        footer = io.BytesIO()
+        metadata.write_metadata_file(footer)
+        return cls(name, metadata.num_rows, size_bytes, period, footer.getvalue())
+
+    def metadata(self) -> Any:
+        """Return the footer as a ``pyarrow.parquet.FileMetaData``."""
+        return pq.read_metadata(io.BytesIO(self.footer))
 
 
 @dataclass(slots=True)
@@ -58,7 +70,6 @@ class _File:
     writer: Any = None
     waiting: list[Any] = field(default_factory=list)
     waiting_bytes: int = 0
-    rows: int = 0
     footers: list[Any] = field(default_factory=list)
 
     def flush(self, options: Mapping[str, Any]) -> None:
@@ -69,12 +80,11 @@ class _File:
         if self.writer is None:
             self.writer = pq.ParquetWriter(self.local, table.schema, metadata_collector=self.footers, **options)
         self.writer.write_table(table, row_group_size=max(table.num_rows, 1))
-        self.rows += table.num_rows
         self.waiting, self.waiting_bytes = [], 0
 
 
 class PeriodWriter:
-    """Writer of rows to Parquet files, with one file for each date or hour.
+    """Writer of rows to Parquet files, with one file for each date or hour. A context manager.
 
     At most 64 files are open. To open another file, the writer completes the oldest file. Later rows of that file's
     period begin a new file, whose name ends with ``-1``, ``-2`` and so on.
@@ -84,6 +94,7 @@ class PeriodWriter:
         partition_by: ``date``, ``hour`` or ``none``.
         column: the column with the timestamps of the rows.
         options: options of ``pyarrow.parquet.ParquetWriter``.
+        only_period: the period of all rows if ``partition_by`` is ``none``.
     """
 
     def __init__(
@@ -94,13 +105,14 @@ class PeriodWriter:
         partition_by: str,
         column: str,
         options: Mapping[str, Any],
+        only_period: int | None = 0,
     ) -> None:
         self._target, self._name, self._partition_by, self._column = target, name, partition_by, column
         self._files: dict[int | None, _File] = {}
         self._pieces: dict[int | None, int] = {}
-        self._written_files: list[WrittenFile] = []
+        self._written_files: list[ParquetFile] = []
         self._folder = tempfile.TemporaryDirectory(prefix="stratalog-export-")
-        self._options = options
+        self._options, self._only_period = options, only_period
 
     def write(self, batch: Any) -> None:
         """Add the rows of a ``pyarrow.RecordBatch``, which must have at least one row."""
@@ -115,14 +127,17 @@ class PeriodWriter:
         while sum(file.waiting_bytes for file in self._files.values()) > _HELD_BYTES:
             max(self._files.values(), key=lambda file: file.waiting_bytes).flush(self._options)
 
-    def finish(self) -> list[WrittenFile]:
+    def finish(self) -> list[ParquetFile]:
         """Complete all files, move them to the destination, and return the descriptions of all files of the writer."""
         for period in list(self._files):
             self._close(period)
         return self._written_files
 
-    def close(self) -> None:
-        """Discard unfinished files and the temporary folder. Files in the destination stay. Idempotent."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Discard unfinished files and the temporary folder. Files in the destination stay."""
         for file in self._files.values():
             if file.writer is not None:
                 file.writer.close()
@@ -149,12 +164,12 @@ class PeriodWriter:
         self._target.put(str(file.local), file.name)
         file.local.unlink()
         [footer] = file.footers
-        self._written_files.append(WrittenFile(file.name, file.rows, size_bytes, period, footer))
+        self._written_files.append(ParquetFile.of(file.name, size_bytes, period, footer))
 
     def _split_by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
-        """Yield each date or hour, as a number (see ``WrittenFile.period``), with its rows in their order."""
+        """Yield each date or hour, as a number (see ``ParquetFile.period``), with its rows in their order."""
         if self._partition_by == "none":
-            yield 0, batch
+            yield self._only_period, batch
             return
         times = batch.column(self._column)
         raw = times.cast("int64").fill_null(np.iinfo(np.int64).min).to_numpy()
