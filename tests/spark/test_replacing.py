@@ -12,7 +12,7 @@ import pytest
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.errors import ConfigError, FencedEpochError, StorageError
 from stratalog.tier.read.remote_segment import RemoteSegment
-from stratalog_spark.jobs import erase, merge
+from stratalog_spark.jobs import erase, runs
 from tier_jobs import fill, read, run_here, some, versions
 
 
@@ -196,7 +196,7 @@ def test_another_codec_and_layout_lose_nothing(jobs: Any, tmp_path: Path) -> Non
 def test_small_segments_become_fewer_and_no_byte_changes(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge, "SMALLEST_RUN_BYTES", 20_000)
+    monkeypatch.setattr(runs, "SMALLEST_RUN_BYTES", 20_000)
     uri = fill(tmp_path, some, {"segment.bytes": 1_500, "retention.ms": -1}, later={"segment.bytes": 15_000})
     with pytest.raises(FencedEpochError, match="take-over option"):
         jobs.merge(None, uri)

@@ -36,7 +36,7 @@ from stratalog_spark.jobs.packing import (
     unpack_newest,
     unpack_offsets,
 )
-from stratalog_spark.jobs.runs import REWRITTEN, Replaced, Run, plan_runs, publish, rewrite, target_of
+from stratalog_spark.jobs.runs import REWRITTEN, Replaced, ReplaceJob, Run, plan_runs, publish
 from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
 from stratalog_spark.read.ranges import partitions_of_topics
@@ -45,7 +45,6 @@ from stratalog_spark.tasks.run_tasks import (
     TaskProgress,
     convert_errors,
     frame_of_tasks,
-    source_of,
     task_count,
     watch_progress,
 )
@@ -98,30 +97,16 @@ def compact(
     are dropped. A tombstone is dropped when ``delete.retention.ms`` has passed since the first compaction that read it.
     Segments whose end offset (exclusive) is above the last stable offset are not rewritten.
 
-    Args:
-        spark: a session, classic or Connect.
-        tier: URI of the tier, or a source with credentials.
-        topics: topics whose ``cleanup.policy`` contains ``compact``.
-        take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
-        any_policy: compact a topic with any policy.
-        memory_bytes: approximate memory of a task for keys. In addition, a task needs about 20 MiB, and 24 bytes for
-            each record of its segments. A task has segments of up to 128 MiB, or one larger segment. With less memory,
-            tasks exchange more messages, and the result is the same.
-        progress: called with the numbers of completed tasks and of all tasks.
-
-    Raises:
-        ConfigError: ``tier`` is not a tier, a topic must not be compacted, or ``memory_bytes`` is below 1 MiB.
-        UnknownTopicError: a topic does not exist.
-        FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
-        StorageError: another program replaced segments of a log while the job ran. The job did not change this log. Run
-            the job again.
-        SparkJobError: a task failed; nothing was changed.
+    Unless ``any_policy`` is True, the ``cleanup.policy`` of the topics must contain ``compact``. ``memory_bytes``, at
+    least 1 MiB, is the approximate memory of a task for keys. In addition, a task needs about 20 MiB, and 24 bytes for
+    each record of its segments. A task has segments of up to 128 MiB, or one larger segment. With less memory, tasks
+    exchange more messages, and the result is the same. ``stratalog_spark.jobs`` describes the other arguments and the
+    errors.
     """
     if memory_bytes < _LEAST_BYTES:
         raise ConfigError(f"tasks need {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
-    source, share = source_of(tier), memory_bytes / MEMORY_BYTES
-    target = target_of(source, take_over=take_over)
-    with target.open() as writer, source.open(peek=True) as reader:
+    job, share = ReplaceJob.of(spark, tier, take_over=take_over, progress=progress), memory_bytes / MEMORY_BYTES
+    with job.target.open() as writer, job.source.open(peek=True) as reader:
         spans = list[ReplaceSpan]()
         for log in partitions_of_topics(reader, topics):
             if "compact" not in writer.config(log.topic).cleanup_policy and not any_policy:
@@ -140,11 +125,11 @@ def compact(
         def compact_alone(task_writer: BulkWriter, run: Run) -> Rewritten:
             return task_writer.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
 
-        parts = rewrite(spark, target, single_runs, compact_alone, task=Run, progress=progress)
+        parts = job.rewrite(single_runs, compact_alone, Run)
         if runs:
             large_spans = tuple(span for span in spans if any(run.span == span for run in runs))
             compaction = CompactionWork(
-                source, target, tuple(runs), large_spans, secrets.token_bytes(SECRET_BYTES), now_ms, share
+                job.source, job.target, tuple(runs), large_spans, secrets.token_bytes(SECRET_BYTES), now_ms, share
             )
             with convert_errors(), watch_progress(spark, progress):
                 rows = compaction.frame(spark).toArrow().to_pylist()

@@ -6,7 +6,8 @@ The keys are divided into sets that fit in memory, and the sets are erased one a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -20,11 +21,11 @@ from stratalog import Reader, RecordColumns, TopicPartition
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
-from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
-from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, rewrite, target_of
+from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten
+from stratalog_spark.jobs.runs import Replaced, ReplaceJob, Run
 from stratalog_spark.keys.key_set import KeySet
 from stratalog_spark.read.ranges import partitions_of_topics
-from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
+from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, task_count
 
 Place = tuple[TopicPartition, int]
 """A segment, identified by its log and its base offset."""
@@ -65,66 +66,46 @@ def erase(
     remaining records do not change. Aborted records are dropped from rewritten segments. Earlier states of the tier
     still contain the keys. The collector deletes the old objects after ``tier.history.ms`` and the grace time.
 
-    Args:
-        spark: a session, classic or Connect.
-        tier: URI of the tier, or a source with credentials.
-        keys: keys in bytes. The job reads them one by one. If ``keys`` contains a key more than once, a dry run may
-            count its records more than once.
-        topics: topics to erase from; None means all topics.
-        take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
-        dry_run: only count the records; change nothing.
-        memory_bytes: approximate memory for keys of the driver and of each task. Each key needs 64 bytes. If all keys
-            need more memory, the job erases them in several sets, and reads the keys of all records once for each set.
-        progress: called with the numbers of completed tasks and of all tasks.
+    The job reads ``keys`` one by one. If ``keys`` contains a key more than once, a dry run may count its records more
+    than once. A dry run only counts the records, and changes nothing.
 
-    Raises:
-        ConfigError: ``tier`` is not a tier, there are no keys, or ``memory_bytes`` is below 1 KiB.
-        UnknownTopicError: a topic does not exist.
-        FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
-        StorageError: another program replaced segments of a log while the job ran. The job did not change this log. Run
-            the job again.
-        SparkJobError: a task failed. The keys of earlier sets are erased.
+    ``memory_bytes``, at least 1 KiB, is the approximate memory for keys of the driver and of each task. Each key needs
+    64 bytes. If all keys need more memory, the job erases them in several sets, and reads the keys of all records once
+    for each set. If a task fails, the keys of earlier sets are erased. ``stratalog_spark.jobs`` describes the other
+    arguments and the errors.
     """
     if memory_bytes < _LEAST_BYTES:
         raise ConfigError(f"an erasure needs {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
-    source, topics = source_of(tier), None if topics is None else tuple(topics)
-    target = target_of(source, take_over=take_over)
-    records, places, replaced, rounds = dict[TopicPartition, int](), set[Place](), list[Replaced](), 0
+    job = ReplaceJob.of(spark, tier, take_over=take_over, progress=progress)
+    topics = None if topics is None else tuple(topics)  # read once for each set of keys
+    records, places, replaced, rounds = Counter[TopicPartition](), set[Place](), list[Replaced](), 0
     for key_set in KeySet.split_keys(keys, memory_bytes):
         rounds += 1
-        with source.open(peek=True) as reader:
-            counts = _count_records(spark, reader, source, key_set, partitions_of_topics(reader, topics), progress)
+        with job.source.open(peek=True) as reader:
+            counts = _count_records(job, reader, key_set, partitions_of_topics(reader, topics))
             places |= counts.keys()
             for (log, _), count in counts.items():
-                records[log] = records.get(log, 0) + count
+                records[log] += count
             if counts and not dry_run:
-                with target.open() as writer:
-                    spans = [span for log, bases in _group_by_log(counts) for span in _spans(writer, log, bases)]
-                    replaced += _erase(spark, reader, target, writer, spans, key_set, progress=progress)
+                with job.target.open() as writer:
+                    replaced += _erase(job, reader, writer, counts, key_set)
     if not rounds:
         raise ConfigError("no keys to erase are given")
-    return EraseReport(records, len(places), tuple(replaced))
+    return EraseReport(dict(records), len(places), tuple(replaced))
 
 
-def _count_records(
-    spark: SparkSession,
-    reader: Reader,
-    source: ReadSource,
-    key_set: KeySet,
-    logs: Iterable[TopicPartition],
-    progress: TaskProgress | None,
-) -> dict[Place, int]:
+def _count_records(job: ReplaceJob, reader: Reader, key_set: KeySet, logs: Iterable[TopicPartition]) -> Counter[Place]:
     """Return the number of records with the keys in each segment that has such records."""
+    source = job.source
 
     def count_keys(split: Split) -> dict[Place, int]:
         return _count_split(source, split, key_set)
 
-    live_splits = plan_splits(reader, [OffsetRange(name, 0, _NO_END) for name in logs], usual_splits=task_count(spark))
-    splits = list(_add_deleted(live_splits))
-    counts = dict[Place, int]()
-    for part in run_tasks(spark, splits, count_keys, task=Split, result=dict[Place, int], progress=progress):
-        for place, count in part.items():
-            counts[place] = counts.get(place, 0) + count
+    ranges = [OffsetRange(name, 0, _NO_END) for name in logs]
+    splits = list(_add_deleted(plan_splits(reader, ranges, usual_splits=task_count(job.spark))))
+    counts = Counter[Place]()
+    for part in run_tasks(job.spark, splits, count_keys, task=Split, result=dict[Place, int], progress=job.progress):
+        counts.update(part)
     return counts
 
 
@@ -143,25 +124,17 @@ def _add_deleted(splits: Iterable[Split]) -> Iterator[Split]:
         yield replace(split, pieces=tuple(pieces))
 
 
-def _group_by_log(places: Iterable[Place]) -> Iterator[tuple[TopicPartition, set[int]]]:
-    """Yield each log with the base offsets of its segments, in the order of the logs."""
-    for log, group in groupby(sorted(places), key=itemgetter(0)):
-        yield log, {base for _, base in group}
-
-
 def _count_split(source: ReadSource, split: Split, key_set: KeySet) -> dict[Place, int]:
     """Return the number of records with the keys in each segment of a split that has such records."""
-    counts = dict[Place, int]()
+    counts = Counter[Place]()
     bases = {
         log: sorted({piece.base_offset for piece in split.pieces if piece.log == log})
-        for log in {p.log for p in split.pieces}
+        for log in {piece.log for piece in split.pieces}
     }
     for log, batch in scan(source, split, columns=("offset", "key")):
         offsets = batch.column("offset").to_numpy()[key_set.contains(batch.column("key"))]
-        for offset in offsets.tolist():
-            place = log, bases[log][bisect_right(bases[log], offset) - 1]
-            counts[place] = counts.get(place, 0) + 1
-    return counts
+        counts.update((log, bases[log][bisect_right(bases[log], offset) - 1]) for offset in offsets.tolist())
+    return dict(counts)
 
 
 def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[ReplaceSpan]:
@@ -188,16 +161,13 @@ def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator
 
 
 def _erase(
-    spark: SparkSession,
-    reader: Reader,
-    target: WriteTarget,
-    writer: BulkWriter,
-    spans: Sequence[ReplaceSpan],
-    keys: KeySet,
-    *,
-    progress: TaskProgress | None,
+    job: ReplaceJob, reader: Reader, writer: BulkWriter, places: Iterable[Place], keys: KeySet
 ) -> tuple[Replaced, ...]:
-    runs = plan_runs(reader, spans, tasks=task_count(spark))
+    spans = [
+        span
+        for log, log_places in groupby(sorted(places), key=itemgetter(0))
+        for span in _spans(writer, log, {base for _, base in log_places})
+    ]
     now_ms = Env().clock.now_ms()
 
     def work(task_writer: BulkWriter, run: Run) -> Rewritten:
@@ -205,8 +175,7 @@ def _erase(
             run.span, (run.start, run.end), [Without(keys)], now_ms=now_ms, keeps_tombstones=True
         )
 
-    parts = rewrite(spark, target, runs, work, task=Run, progress=progress)
-    return publish(writer, spans, parts, f"{len(keys)} keys erased by a job")
+    return job.replace(reader, writer, spans, work, f"{len(keys)} keys erased by a job")
 
 
 class Without(RecordFilter):

@@ -14,7 +14,7 @@ from stratalog.reading import OffsetRange, Piece, ReadSource, Split
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.read.plan import plan_segments
 from stratalog_spark.tasks.messages import Message
-from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks
+from stratalog_spark.tasks.run_tasks import TaskProgress, run_tasks, source_of, task_count
 
 SMALLEST_RUN_BYTES: Final = 4 << 20
 LARGEST_RUN_BYTES: Final = 128 << 20
@@ -73,20 +73,72 @@ class ReplaceReport:
     logs: tuple[Replaced, ...]
 
 
-def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
-    """Return a write target for the tier of ``source``, to replace its segments.
+@dataclass(frozen=True, slots=True)
+class ReplaceJob:
+    """A job that replaces segments of a tier, with arguments that all these jobs have (see ``stratalog_spark.jobs``)."""
 
-    Raises:
-        ConfigError: ``source`` is not a tier, or is an earlier state of a tier (``as_of``).
-    """
-    target = WriteTarget(source.location, tier_options=source.tier_options, config=source.config, take_over=take_over)
-    if not target.is_tier or source.as_of is not None:
-        raise ConfigError("segments can be replaced only in the current state of a tier: give its URI without as_of")
-    return target
+    spark: SparkSession
+    source: ReadSource
+    target: WriteTarget
+    progress: TaskProgress | None
+
+    @classmethod
+    def of(
+        cls, spark: SparkSession, tier: ReadSource | str, *, take_over: bool, progress: TaskProgress | None
+    ) -> ReplaceJob:
+        """Return a job for the arguments of its function.
+
+        Raises:
+            ConfigError: ``tier`` is not a tier, or is an earlier state of a tier (``as_of``).
+        """
+        source = source_of(tier)
+        target = WriteTarget(
+            source.location, tier_options=source.tier_options, config=source.config, take_over=take_over
+        )
+        if not target.is_tier or source.as_of is not None:
+            raise ConfigError(
+                "segments can be replaced only in the current state of a tier: give its URI without as_of"
+            )
+        return cls(spark, source, target, progress)
+
+    def rewrite(
+        self, tasks: Sequence[T], work: Callable[[BulkWriter, T], Rewritten], task: type[T]
+    ) -> list[tuple[ReplaceSpan, Rewritten]]:
+        """Run ``work`` on each item of ``tasks``, in a task with a writer of the tier.
+
+        Return spans and results in order. Raises the errors of ``run_tasks``.
+        """
+        target = self.target
+
+        def run(item: T) -> Rewritten:
+            with target.open() as writer:
+                return work(writer, item)
+
+        parts = run_tasks(self.spark, tasks, run, task=task, result=Rewritten, progress=self.progress)
+        return [(item.span, part) for item, part in zip(tasks, parts, strict=True)]
+
+    def replace(
+        self,
+        reader: Reader,
+        writer: BulkWriter,
+        spans: Sequence[ReplaceSpan],
+        work: Callable[[BulkWriter, Run], Rewritten],
+        reason: str,
+        *,
+        keeps_others: bool = False,
+    ) -> tuple[Replaced, ...]:
+        """Run ``work`` on each run of the spans, and publish the new segments. Raises the errors of ``publish``."""
+        runs = plan_runs(reader, spans, tasks=task_count(self.spark))
+        return publish(writer, spans, self.rewrite(runs, work, Run), reason, keeps_others=keeps_others)
+
+
+def run_bytes(total: int, tasks: int) -> int:
+    """Return the target size of one task's segments: an equal share of ``total``, but 4 MiB to 128 MiB."""
+    return min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
 
 
 def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> list[Run]:
-    """Divide spans into runs of about equal size: one run per task, but at least 4 MiB and at most 128 MiB.
+    """Divide spans into runs of about equal size (see ``run_bytes``), one run per task.
 
     Only segments with committed records count for the size of a run. A run of one segment may be larger than
     128 MiB.
@@ -95,8 +147,7 @@ def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> li
     span_pieces = [
         (span, plan_segments(reader, [OffsetRange(span.log, span.start, span.end)], committed)) for span in spans
     ]
-    total = sum(piece.span_bytes for _, pieces in span_pieces for piece in pieces)
-    target_bytes = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
+    target_bytes = run_bytes(sum(piece.span_bytes for _, pieces in span_pieces for piece in pieces), tasks)
     return [
         Run(span, start, end, Split(tuple(part), committed) if part else None)
         for span, pieces in span_pieces
@@ -115,28 +166,6 @@ def _cut(span: ReplaceSpan, pieces: Sequence[Piece], target_bytes: int) -> Itera
     yield start, span.end, part
 
 
-def rewrite(
-    spark: SparkSession,
-    target: WriteTarget,
-    tasks: Sequence[T],
-    work: Callable[[BulkWriter, T], Rewritten],
-    *,
-    task: type[T],
-    progress: TaskProgress | None,
-) -> list[tuple[ReplaceSpan, Rewritten]]:
-    """Run ``work`` on each item of ``tasks``, in a task with a writer of ``target``. Return spans and results in order.
-
-    Raises the errors of ``run_tasks``.
-    """
-
-    def run(item: T) -> Rewritten:
-        with target.open() as writer:
-            return work(writer, item)
-
-    parts = run_tasks(spark, tasks, run, task=task, result=Rewritten, progress=progress)
-    return [(item.span, part) for item, part in zip(tasks, parts, strict=True)]
-
-
 def publish(
     writer: BulkWriter,
     spans: Sequence[ReplaceSpan],
@@ -153,7 +182,7 @@ def publish(
     Args:
         writer: writer of the tier.
         spans: planned spans.
-        parts: result of ``rewrite``.
+        parts: result of ``ReplaceJob.rewrite``.
         reason: text for people that the commit stores.
         is_clean: True if the spans are now compacted.
         keeps_others: True to keep segments that no task replaced. A span without new segments then gets no commit.

@@ -143,12 +143,8 @@ def stats(
 
     The job skips corrupt batches, and the result contains their number.
 
-    Args:
-        spark: a session, classic or Connect.
-        source: a directory or the URI of a tier, or a source with credentials.
-        topics: topics to count; None means all topics.
-        isolation: isolation level; ``read_committed`` skips records that are not committed.
-        progress: called with the numbers of completed tasks and of all tasks.
+    The isolation level ``read_committed`` skips records that are not committed. ``stratalog_spark.jobs`` describes the
+    other arguments.
 
     Raises:
         UnknownTopicError: a topic does not exist.

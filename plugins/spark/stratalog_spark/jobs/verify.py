@@ -48,13 +48,8 @@ def verify(
     The driver checks roots and pages, and lists the objects. The tasks read the objects. If an object is damaged, the
     other objects are still checked.
 
-    Args:
-        spark: a session, classic or Connect.
-        tier: URI of the tier, or a source with credentials.
-        topics: topics to check; None means all topics.
-        deep: True to read every ``.log`` file, and check its hash and each batch; False to check only manifests, sizes
-            and indexes.
-        progress: called with the numbers of completed tasks and of all tasks.
+    If ``deep`` is True, the tasks read every ``.log`` file, and check its hash and each batch. Otherwise they check
+    only manifests, sizes and indexes. ``stratalog_spark.jobs`` describes the other arguments.
 
     Raises:
         ConfigError: ``tier`` is not a tier.
