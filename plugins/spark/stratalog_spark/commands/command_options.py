@@ -45,26 +45,18 @@ class Job:
     settings: dict[str, str] = field(repr=False)
 
     @contextmanager
-    def start(self, label: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
-        """Open a session and a progress bar of tasks, labelled ``label``. Stop the session at the end.
+    def start(self, label: str, *, counts_bytes: bool = False) -> Iterator[tuple[SparkSession, Progress]]:
+        """Open a session and a progress bar, labelled ``label``. Stop the session at the end.
 
-        Yield the session, and a function that updates the bar with the numbers of completed tasks and of all tasks.
+        Yield the session, and a function that updates the bar. Its arguments are the numbers of completed tasks and of
+        all tasks, or of bytes if ``counts_bytes`` is True.
 
         Raises:
             PluginImportError: Spark is not installed.
             SparkStartError: Spark cannot be started.
         """
-        with self._session() as session, self._progress(label) as progress:
-            yield session, progress
-
-    @contextmanager
-    def start_with_bytes(self, label: str) -> Iterator[tuple[SparkSession, Progress]]:
-        """Open a session and a progress bar of bytes, labelled ``label``. Stop the session at the end.
-
-        Yield the session, and a function that updates the bar with the numbers of completed bytes and of all bytes.
-        Raises the errors of ``start``.
-        """
-        with self._session() as session, self.output.bytes_progress(label) as progress:
+        open_bar = self.output.bytes_progress if counts_bytes else self._tasks_progress
+        with self._session() as session, open_bar(label) as progress:
             yield session, progress
 
     def summary(self, values: Mapping[str, object]) -> None:
@@ -94,7 +86,7 @@ class Job:
             session.stop()
 
     @contextmanager
-    def _progress(self, label: str) -> Iterator[Callable[[int, int], None]]:
+    def _tasks_progress(self, label: str) -> Iterator[Progress]:
         with self.output.progress(label, 0) as steps:
             reported = [0, 0]
 
@@ -106,15 +98,40 @@ class Job:
             yield update
 
 
-def _job(*, master: str, conf: tuple[str, ...], as_json: bool) -> Job:
-    return Job(click.get_current_context().obj(as_json=as_json), master, dict(pairs("--conf", conf)))
+def pairs_option(name: str, argument: str, help_text: str, metavar: str = "NAME=VALUE") -> Callable[[Command], Command]:
+    """Return an option of the form ``NAME=VALUE`` that can be repeated: passed to the command as a dictionary.
+
+    The command raises ConfigError for a text of another form.
+    """
+
+    def parse(_context: object, _parameter: object, texts: tuple[str, ...]) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for text in texts:
+            key, equals, value = text.partition("=")
+            if not equals or not key:
+                raise ConfigError(f"{name} {text!r} is not of the form NAME=VALUE")
+            values[key.strip()] = value
+        return values
+
+    return click.option(
+        name, argument, multiple=True, metavar=metavar, callback=parse, help=f"{help_text}; can be repeated."
+    )
+
+
+def choice_option(name: str, help_text: str, default: str, *others: str) -> Callable[[Command], Command]:
+    """Return an option that accepts ``default`` and the other words."""
+    return click.option(name, type=click.Choice([default, *others]), default=default, show_default=True, help=help_text)
+
+
+def _job(*, master: str, conf: dict[str, str], as_json: bool) -> Job:
+    return Job(click.get_current_context().obj(as_json=as_json), master, conf)
 
 
 job_options = option_group(
     "job",
     _job,
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
-    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Spark setting; can be repeated."),
+    pairs_option("--conf", "conf", "Spark setting"),
     click.option(
         "--master",
         default="local[*, 4]",
@@ -140,8 +157,15 @@ source_options = option_group(
 """The argument ``SOURCE``, ``--tier``, ``--tier-option`` and ``--config``: passed to the command as ``source``."""
 
 
-topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; can be repeated.")
-"""``--topic``, which can be repeated: passed to the command as ``topics``; () if it is not given."""
+topics_option = click.option(
+    "--topic",
+    "-t",
+    "topics",
+    multiple=True,
+    callback=lambda _context, _parameter, topics: topics or None,
+    help="Only this topic; can be repeated.",
+)
+"""``--topic``, which can be repeated: passed to the command as ``topics``; None, for all topics, if it is not given."""
 
 topics_required = click.option(
     "--topic", "-t", "topics", multiple=True, required=True, help="Name of a topic; can be repeated."
@@ -165,16 +189,3 @@ def memory_option(least_bytes: int) -> Callable[[Command], Command]:
         show_default=True,
         help="Approximate memory for keys in each task, in addition to its read and write buffers.",
     )
-
-
-def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of each ``NAME=VALUE`` in ``texts``, the values of ``option``.
-
-    Raises:
-        ConfigError: a text is not of the form ``NAME=VALUE``.
-    """
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"{option} {text!r} is not of the form NAME=VALUE")
-        yield name.strip(), value

@@ -6,8 +6,9 @@ Spark is imported when a job begins.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,8 +19,9 @@ from stratalog.spi import config_option, tier_option
 from stratalog.spi.commands import settings_contents
 from stratalog_spark.commands.command_options import (
     Job,
+    choice_option,
     job_options,
-    pairs,
+    pairs_option,
     source_options,
     take_over_option,
     topics_option,
@@ -40,13 +42,13 @@ def spark() -> None:
 @topics_option
 @click.option("--shallow", is_flag=True, help="Check only manifests, sizes and indexes; do not read the records.")
 @job_options
-def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, shallow: bool) -> int:
+def verify_command(job: Job, source: ReadSource, topics: Sequence[str] | None, *, shallow: bool) -> int:
     """Check every CRC and hash of a tier, in parallel.
 
     The exit code is 1 if a problem was found.
     """
     with job.start("checking") as (session, progress):
-        report = jobs.verify(session, source, topics=topics or None, deep=not shallow, progress=progress)
+        report = jobs.verify(session, source, topics=topics, deep=not shallow, progress=progress)
     columns = ("topic", "partition", "flaw", "object", "position", "what")
     rows = [
         (*(item.log or ()), str(item.kind), item.place, item.position, item.text)
@@ -54,41 +56,31 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
     ]  # fmt: skip
     if rows or job.output.as_json:
         job.output.table("what was found", columns, rows)
-    summary = {
-        "logs": report.logs,
-        "segments": report.segments,
-        "bytes": report.size_bytes,
-        "wrong": len(report.wrong),
-        "orphans": len(report.orphans),
-    }
-    job.summary(summary)
+    summary = {"logs": report.logs, "segments": report.segments, "bytes": report.size_bytes}
+    job.summary({**summary, "wrong": len(report.wrong), "orphans": len(report.orphans)})
     return 0 if report.ok else 1
 
 
 @spark.command("stats")
 @source_options
 @topics_option
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_uncommitted", "read_committed", "log_end"]),
-    default="read_uncommitted",
-    show_default=True,
-    help="Isolation level of the read.",
-)
+@choice_option("--isolation", "Isolation level of the read.", "read_uncommitted", "read_committed", "log_end")
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a chart of the result to this file, as SVG.",
 )
 @job_options
-def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolation: str, picture: Path | None) -> int:
+def stats_command(
+    job: Job, source: ReadSource, topics: Sequence[str] | None, isolation: str, picture: Path | None
+) -> int:
     """Count the records, bytes and keys of each partition.
 
     The command also shows the time range of each partition. The number of keys is an estimate with a standard error of
     1.6 %. Records in corrupt batches are not counted. The exit code is 1 if corrupt batches were found.
     """
     with job.start("counting") as (session, progress):
-        all_stats = jobs.stats(session, source, topics=topics or None, isolation=isolation, progress=progress)
+        all_stats = jobs.stats(session, source, topics=topics, isolation=isolation, progress=progress)
     rows = [partition.row() for partition in all_stats]
     columns = list(rows[0]) if rows else ["topic", "partition", "records"]
     job.output.table("partitions", columns, [list(row.values()) for row in rows])
@@ -104,12 +96,8 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
 @source_options
 @click.argument("destination")
 @topics_option
-@click.option(
-    "--schema",
-    type=click.Choice(["raw", "json", "avro"]),
-    default="raw",
-    show_default=True,
-    help="Keep values as bytes (raw), or parse them into columns (json, avro).",
+@choice_option(
+    "--schema", "Keep values as bytes (raw), or parse them into columns (json, avro).", "raw", "json", "avro"
 )
 @click.option(
     "--fields",
@@ -124,35 +112,11 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
     help="File with an Avro writer schema; can be repeated. If values begin with the schema's id in the schema "
     "registry, add this id as NUMBER.",
 )
-@click.option(
-    "--partition-by",
-    type=click.Choice(["date", "hour", "none"]),
-    default="date",
-    show_default=True,
-    help="Time period (UTC) for which there is one output folder.",
-)
-@click.option(
-    "--compression",
-    type=click.Choice(["zstd", "snappy", "gzip", "lz4", "none"]),
-    default="zstd",
-    show_default=True,
-    help="Compression of the Parquet files.",
-)
-@click.option(
-    "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
-    help="Isolation level of the exported records.",
-)
+@choice_option("--partition-by", "Time period (UTC) for which there is one output folder.", "date", "hour", "none")
+@choice_option("--compression", "Compression of the Parquet files.", "zstd", "snappy", "gzip", "lz4", "none")
+@choice_option("--isolation", "Isolation level of the exported records.", "read_committed", "read_uncommitted")
 @click.option("--allow-loss", is_flag=True, help="Continue even if records were deleted before they were exported.")
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Storage option of DESTINATION (fsspec); can be repeated.",
-)
+@pairs_option("--option", "options", "Storage option of DESTINATION (fsspec)")
 @click.option(
     "--iceberg",
     metavar="CATALOG.NAMESPACE.TABLE",
@@ -163,14 +127,12 @@ def export_command(
     job: Job,
     source: ReadSource,
     destination: str,
-    topics: tuple[str, ...],
     avro: tuple[str, ...],
     fields: str | None,
-    options: tuple[str, ...],
     iceberg: str | None,
     *,
     allow_loss: bool,
-    **export_options: str,
+    **arguments: Any,
 ) -> int:
     """Write new records of topics as Parquet, each record exactly once.
 
@@ -178,21 +140,19 @@ def export_command(
     end offsets in DESTINATION.
     """
     avro_schemas = dict(_avro_schema(text) for text in avro)
-    with job.start_with_bytes("exporting") as (session, progress):
+    with job.start("exporting", counts_bytes=True) as (session, progress):
         from stratalog_spark.parquet.values import ddl_fields  # noqa: PLC0415 - needs Spark
 
         report = jobs.export(
             session,
             source,
             destination,
-            topics=topics or None,
             fields=None if fields is None else ddl_fields(fields),
             avro_schemas=avro_schemas or None,
             fail_on_loss=not allow_loss,
-            options=dict(pairs("--option", options)),
             iceberg=None if iceberg is None else jobs.IcebergTable(iceberg, {}),
             progress=progress,
-            **export_options,
+            **arguments,
         )
     columns = ("topic", "partition", "exported_to")
     job.output.table(
@@ -207,23 +167,9 @@ def export_command(
 @click.argument("source")
 @click.argument("target")
 @topics_option
-@click.option(
-    "--name", "names", multiple=True, metavar="TOPIC=NAME", help="Import TOPIC under another name; can be repeated."
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Setting of the topics that the command creates; can be repeated.",
-)
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Storage option of SOURCE (fsspec); can be repeated.",
-)
+@pairs_option("--name", "names", "Import TOPIC under another name", "TOPIC=NAME")
+@pairs_option("--set", "settings", "Setting of the topics that the command creates", "KEY=VALUE")
+@pairs_option("--option", "options", "Storage option of SOURCE (fsspec)")
 @config_option
 @tier_option
 @take_over_option
@@ -232,32 +178,28 @@ def import_command(
     job: Job,
     source: str,
     target: str,
-    topics: tuple[str, ...],
-    names: tuple[str, ...],
-    settings: tuple[str, ...],
-    options: tuple[str, ...],
+    settings: dict[str, str],
     config: str | None,
     tier_options: Mapping[str, object],
     *,
     take_over: bool,
+    **arguments: Any,
 ) -> int:
     """Import the records that `export` wrote, each record exactly once.
 
     SOURCE is the DESTINATION of `export`. TARGET is a log directory that no engine uses, or the URI of a tier. Each run
     imports the records that were exported since the previous run.
     """
-    with job.start_with_bytes("importing") as (session, progress):
+    with job.start("importing", counts_bytes=True) as (session, progress):
         from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s
 
         report = jobs.import_topics(
             session,
             source,
             WriteTarget(target, tier_options=tier_options, config=settings_contents(config), take_over=take_over),
-            topics=topics or None,
-            names=dict(pairs("--name", names)),
-            config=dict(pairs("--set", settings)),
-            options=dict(pairs("--option", options)),
+            config=settings,
             progress=progress,
+            **arguments,
         )
     rows = [
         (published.log.topic, published.log.partition, published.base_offset, published.end_offset, published.duplicate)
@@ -268,10 +210,6 @@ def import_command(
     return 0
 
 
-for command in (compact_command, erase_command, convert_command, merge_command):
-    spark.add_command(command)
-
-
 def _avro_schema(text: str) -> tuple[int | None, object]:
     number, equals, path = text.partition("=")
     if not equals or not number.isdecimal():
@@ -280,3 +218,7 @@ def _avro_schema(text: str) -> tuple[int | None, object]:
         return int(number) if number else None, json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"--avro-schema {path} is not valid JSON: {error}") from None
+
+
+for command in (compact_command, erase_command, convert_command, merge_command):
+    spark.add_command(command)

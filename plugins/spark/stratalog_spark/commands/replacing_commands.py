@@ -1,4 +1,7 @@
-"""Commands of ``stratalog spark`` that rewrite segments of a tier."""
+"""Commands of ``stratalog spark`` that rewrite segments of a tier.
+
+Options that a command does not use itself have the names of the arguments of its job.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,20 +38,10 @@ if TYPE_CHECKING:
 @memory_option(1 << 20)
 @take_over_option
 @job_options
-def compact_command(
-    job: Job, source: ReadSource, topics: tuple[str, ...], memory_bytes: int, *, any_policy: bool, take_over: bool
-) -> int:
+def compact_command(job: Job, source: ReadSource, **arguments: Any) -> int:
     """Compact topics of a tier to the newest record of each key. The number of keys is not limited."""
     with job.start("compacting") as (session, progress):
-        report = jobs.compact(
-            session,
-            source,
-            topics=topics,
-            any_policy=any_policy,
-            memory_bytes=memory_bytes,
-            take_over=take_over,
-            progress=progress,
-        )
+        report = jobs.compact(session, source, progress=progress, **arguments)
     _print_replaced(job.output, report.logs)
     job.summary(
         {"before": report.records_before, "after": report.records_after, "shuffled_bytes": report.shuffled_bytes},
@@ -73,14 +66,12 @@ def compact_command(
 def erase_command(
     job: Job,
     source: ReadSource,
-    topics: tuple[str, ...],
     keys: tuple[str, ...],
     hex_keys: tuple[str, ...],
     keys_from: Path | None,
-    memory_bytes: int,
     *,
     dry_run: bool,
-    take_over: bool,
+    **arguments: Any,
 ) -> int:
     """Erase all records of some keys from a tier.
 
@@ -89,16 +80,7 @@ def erase_command(
     """
     all_keys = chain(map(os.fsencode, keys), [_parse_hex(key) for key in hex_keys], _lines(keys_from))
     with job.start("erasing") as (session, progress):
-        report = jobs.erase(
-            session,
-            source,
-            all_keys,
-            topics=topics or None,
-            dry_run=dry_run,
-            memory_bytes=memory_bytes,
-            take_over=take_over,
-            progress=progress,
-        )
+        report = jobs.erase(session, source, all_keys, dry_run=dry_run, progress=progress, **arguments)
     rows = [(log.topic, log.partition, count) for log, count in sorted(report.records.items())]
     job.output.table("records of these keys", ("topic", "partition", "records"), rows)
     _print_replaced(job.output, report.logs)
@@ -136,29 +118,13 @@ def _parse_hex(text: str) -> bytes:
 )
 @take_over_option
 @job_options
-def convert_command(
-    job: Job,
-    source: ReadSource,
-    topics: tuple[str, ...],
-    compression: str | None,
-    layout: str | None,
-    *,
-    take_over: bool,
-) -> int:
+def convert_command(job: Job, source: ReadSource, **arguments: Any) -> int:
     """Rewrite segments of a tier in another format, codec or layout.
 
     The batches of the new segments have the current record format. --compression and --layout change codec and layout.
     """
     with job.start("converting") as (session, progress):
-        report = jobs.convert(
-            session,
-            source,
-            topics=topics,
-            compression=compression,
-            layout=layout,
-            take_over=take_over,
-            progress=progress,
-        )
+        report = jobs.convert(session, source, progress=progress, **arguments)
     _print_replaced(job.output, report.logs)
     return 0
 
@@ -175,12 +141,10 @@ def convert_command(
 )
 @take_over_option
 @job_options
-def merge_command(job: Job, source: ReadSource, topics: tuple[str, ...], segment_bytes: int, *, take_over: bool) -> int:
+def merge_command(job: Job, source: ReadSource, **arguments: Any) -> int:
     """Merge small segments of a tier. The batches do not change."""
     with job.start("merging") as (session, progress):
-        report = jobs.merge(
-            session, source, topics=topics or None, segment_bytes=segment_bytes, take_over=take_over, progress=progress
-        )
+        report = jobs.merge(session, source, progress=progress, **arguments)
     _print_replaced(job.output, report.logs)
     return 0
 
