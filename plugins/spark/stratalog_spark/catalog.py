@@ -141,7 +141,7 @@ def describe_read(
         range_texts.append(f"and {len(spans) - _MOST_RANGES} more")
     scanned_pieces = [piece for piece in planned_pieces if piece.records is None]
     texts = [
-        f"{options.topics[0]} {options.topics[1]} of {options.source.location}",
+        f"{options.topics.strategy} {options.topics.text} of {options.source.location}",
         f"columns {', '.join(columns)}",
         f"pushed {options.pushed}" if options.pushed else "",
         "count" if options.counts else "",

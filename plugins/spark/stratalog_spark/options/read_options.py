@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypedDict
+from typing import Final
 
 from stratalog import Isolation, TopicPartition
 from stratalog.errors import ConfigError
@@ -54,12 +54,28 @@ class Bound:
         return self.value if isinstance(self.value, int) else self.value[partition]
 
 
-class Splitting(TypedDict):
-    """Keyword arguments of ``plan_splits`` that options of the read set."""
+@dataclass(frozen=True, slots=True)
+class TopicSelection:
+    """Topics that a query reads.
 
-    isolation: Isolation
-    min_splits: int
-    split_records: int | None
+    Attributes:
+        strategy: name of the option that selects the topics.
+        text: value of the option.
+        names: names of the topics; None for a pattern.
+        partitions: partitions to read, sorted; None for all partitions of the topics.
+    """
+
+    strategy: str
+    text: str
+    names: frozenset[str] | None = None
+    partitions: tuple[TopicPartition, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.strategy[0].upper()}{self.strategy[1:]}[{self.text}]"
+
+    def matches(self, topic: str) -> bool:
+        """Return True for a selected topic. A pattern may match any part of the name."""
+        return re.search(self.text, topic) is not None if self.names is None else topic in self.names
 
 
 class Options(SparkOptions):
@@ -115,15 +131,6 @@ class Options(SparkOptions):
         return partial(Options, streaming=self._streaming), (self._values,)
 
     @property
-    def splitting(self) -> Splitting:
-        """Keyword arguments of ``plan_splits`` that the options set."""
-        return {
-            "isolation": self.isolation,
-            "min_splits": self.min_partitions,
-            "split_records": self.max_records,
-        }
-
-    @property
     def column_names(self) -> tuple[str, ...]:
         """Names of the columns in option ``columns``; by default the columns of Spark's Kafka source.
 
@@ -163,20 +170,25 @@ class Options(SparkOptions):
             config=self._get("config"),
         )
 
-    def _topics(self) -> tuple[str, str]:
+    def _topics(self) -> TopicSelection:
         strategies = [name for name in _STRATEGIES if self._get(name) is not None]
         if len(strategies) != 1:
             raise ConfigError(
                 f"give one of {', '.join(_STRATEGIES)}" + (f", not {' and '.join(strategies)}" if strategies else "")
             )
-        text = self._get(strategies[0]) or ""
-        if strategies[0] == "subscribePattern":
-            parse_option("subscribePattern", text, re.compile)
-        elif strategies[0] == "assign":
-            parse_assignment("assign", text)
-        elif not any(name.strip() for name in text.split(",")):
+        [strategy] = strategies
+        text = self._get(strategy) or ""
+        if strategy == "subscribePattern":
+            parse_option(strategy, text, re.compile)
+            return TopicSelection(strategy, text)
+        if strategy == "assign":
+            partitions = sorted(set(parse_assignment(strategy, text)))
+            names = frozenset(partition.topic for partition in partitions)
+            return TopicSelection(strategy, text, names, tuple(partitions))
+        names = frozenset(name.strip() for name in text.split(",")) - {""}
+        if not names:
             raise ConfigError("option subscribe names no topic")
-        return strategies[0], text
+        return TopicSelection(strategy, text, names)
 
     def _bound(self, side: str, default: int, *, any_word: bool = False) -> Bound:
         """Return the start or the end of the read, from the options whose names begin with ``side`` (starting, ending).

@@ -73,7 +73,14 @@ def plan_ranges(options: Options, reader: Reader, ranges: Iterable[OffsetRange],
             for offset_range in ranges
             for part in narrow_range(predicate, reader.log(*offset_range.log), offset_range, options.isolation)
         )
-    splits = plan_splits(reader, ranges, **options.splitting, **split_hints)
+    splits = plan_splits(
+        reader,
+        ranges,
+        isolation=options.isolation,
+        min_splits=options.min_partitions,
+        split_records=options.max_records,
+        **split_hints,
+    )
     return splits or [Split((), options.isolation)]
 
 

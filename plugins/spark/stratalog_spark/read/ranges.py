@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from stratalog import LogReader, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
 from stratalog.reading import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OffsetRange
-from stratalog_spark.options.option_values import parse_assignment
 from stratalog_spark.options.read_options import EARLIEST, LATEST, Bound, Options
 
 _OPENED_LOGS: Final = 256  # number of logs that are opened together, to limit memory
@@ -19,36 +17,23 @@ _OPENED_LOGS: Final = 256  # number of logs that are opened together, to limit m
 def select_partitions(options: Options, reader: Reader) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
 
-    A pattern may match any part of a name. It never matches an internal topic, as in Spark's Kafka source.
+    A pattern never selects an internal topic, as in Spark's Kafka source.
 
     Raises:
         UnknownTopicError: a named topic or partition does not exist.
     """
-    strategy, text = options.topics
-    existing = reader.partitions()
-    if strategy == "subscribePattern":
-        pattern = re.compile(text)
-        internal_topics = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-        return [
-            partition
-            for partition in existing
-            if partition.topic not in internal_topics and pattern.search(partition.topic)
-        ]
-    if strategy == "assign":
-        requested = sorted(set(parse_assignment(strategy, text)))
-        _check_missing([str(partition) for partition in requested if partition not in existing], reader)
-        return requested
-    return partitions_of_topics(reader, named_topics(options))
-
-
-def named_topics(options: Options) -> frozenset[str] | None:
-    """Return the topics that the options name; None for a pattern."""
-    strategy, text = options.topics
-    if strategy == "subscribePattern":
-        return None
-    if strategy == "assign":
-        return frozenset(partition.topic for partition in parse_assignment(strategy, text))
-    return frozenset(name.strip() for name in text.split(",")) - {""}
+    selection, existing = options.topics, reader.partitions()
+    if selection.partitions is not None:
+        _check_missing([str(partition) for partition in selection.partitions if partition not in existing], reader)
+        return list(selection.partitions)
+    if selection.names is not None:
+        return partitions_of_topics(reader, selection.names)
+    internal_topics = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
+    return [
+        partition
+        for partition in existing
+        if partition.topic not in internal_topics and selection.matches(partition.topic)
+    ]
 
 
 def partitions_of_topics(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from stratalog.errors import ConfigError, StorageError
-from stratalog.reading import Split
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.read.plan import SplitPartition
 from stratalog_spark.read.stream_offsets import Json, from_json, to_json
@@ -52,9 +51,8 @@ class PlainStreamReader(DataSourceStreamReader):
         return to_json(self._planner.rising_ends())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Return the inputs of the tasks of one micro-batch, at least one. Raises the errors of ``Planner.splits``."""
-        splits = self._planner.splits(from_json(start), from_json(end))
-        return [SplitPartition(split) for split in splits] or [SplitPartition(Split((), self._options.isolation))]
+        """Return the inputs of the tasks of one micro-batch. Raises the errors of ``Planner.splits``."""
+        return [SplitPartition(split) for split in self._planner.splits(from_json(start), from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task as Arrow batches."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any, Final
 
 from stratalog import LogOffsets, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownTopicError
-from stratalog.reading import OffsetRange, Split, plan_splits
+from stratalog.reading import OffsetRange, Split
 from stratalog.spi import Env
 from stratalog_spark.options.option_values import Numbers
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.read.ranges import named_topics, resolve, select_partitions
+from stratalog_spark.read.plan import plan_ranges
+from stratalog_spark.read.ranges import resolve, select_partitions
 from stratalog_spark.read.stream_offsets import Offsets, recreated_topics, to_json, topic_ids
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Planner:
         partitions = select_partitions(self.options, reader)
         reader.open_logs(partitions)
         deleted = {partition.topic for partition in partitions if reader.log(*partition).is_deleted}
-        named_deleted = sorted(deleted & (named_topics(self.options) or set()))
+        named_deleted = sorted(deleted & (self.options.topics.names or set()))
         if named_deleted:
             raise UnknownTopicError(f"{', '.join(named_deleted)} was deleted from {reader.location}").advised(
                 _GONE_ADVICE
@@ -136,17 +136,12 @@ class Planner:
         return end
 
     def _check_checkpoint(self, start: Offsets) -> None:
-        strategy, text = self.options.topics
-        topics = named_topics(self.options)
-        other_topics = {
-            partition.topic
-            for partition in start
-            if not (re.search(text, partition.topic) if topics is None else partition.topic in topics)
-        }
-        if other_topics and len(other_topics) == len({partition.topic for partition in start}):
+        selection, topics = self.options.topics, {partition.topic for partition in start}
+        other_topics = {topic for topic in topics if not selection.matches(topic)}
+        if topics and other_topics == topics:
             raise ConfigError(
                 f"the checkpoint is of another query: it has offsets of {', '.join(sorted(other_topics))}, and "
-                f"this query reads {strategy}={text}"
+                f"this query reads {selection.strategy}={selection.text}"
             ).advised("use a new checkpointLocation, or subscribe to the topics of the checkpoint")
 
     def _begin_offsets(self, start: Offsets, ends: Offsets) -> Numbers:
@@ -183,7 +178,7 @@ class Planner:
     def report(self) -> dict[str, dict[str, Any]]:
         """Return the latest end offsets, and metrics of the micro-batch whose end ``next`` returned last.
 
-        The metrics have the key ``Stratalog[...]``, which cannot be the name of a topic. Like those of Spark's Kafka
+        The metrics have the key ``Stratalog[Subscribe[TOPIC] of LOCATION]``, which cannot be the name of a topic. Like those of Spark's Kafka
         source, they contain the distance between the end of the micro-batch and the latest offsets. They also contain
         the number of bytes and of segments that the micro-batch reads.
         """
@@ -191,13 +186,13 @@ class Planner:
         if self._batch is None:
             return progress
         start, end = self._batch
-        splits = list[Split]()
+        splits: list[Split] = []
         if end != start:
             splits = self._split(start, end)
             self._planned = start, end, splits
         lags = [max(latest - end.get(partition, latest), 0) for partition, latest in self._ends.items()]
         pieces = [piece for split in splits for piece in split.pieces]
-        progress[_describe(self.options)] = {
+        progress[f"Stratalog[{self.options.topics} of {self.options.source.location}]"] = {
             "minOffsetsBehindLatest": min(lags, default=0),
             "maxOffsetsBehindLatest": max(lags, default=0),
             "avgOffsetsBehindLatest": sum(lags) / max(len(lags), 1),
@@ -207,7 +202,7 @@ class Planner:
         return progress
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Return the splits of one micro-batch, one for each task. A repeated micro-batch has the same rows.
+        """Return the splits of one micro-batch, one for each task, at least one. A repeated micro-batch has the same rows.
 
         Raises:
             ConfigError: the offsets belong to another query, which read other topics.
@@ -244,7 +239,7 @@ class Planner:
             begin = bounds.log_start if partition.topic in recreated else start.get(partition, bounds.log_start)
             if partition.topic not in outdated:
                 ranges.append(self._range(partition, begin, end[partition], bounds))
-        return plan_splits(reader, ranges, **self.options.splitting)
+        return plan_ranges(self.options, reader, ranges)
 
     def _range(self, partition: TopicPartition, begin: int, end: int, bounds: LogOffsets) -> OffsetRange:
         first, last = bounds.log_start, bounds.bound(self.options.isolation)
@@ -290,7 +285,7 @@ class Planner:
             except ConfigError:
                 self.close()
         if self._reader is None:
-            self._reader = self.options.source.open(peek=True, topics=named_topics(self.options))
+            self._reader = self.options.source.open(peek=True, topics=self.options.topics.names)
         return self._reader
 
 
@@ -306,9 +301,3 @@ def _recreated_error(topic: str, old_id: str, new_id: str, location: str) -> Unk
         "it was deleted and created again, or the checkpoint belongs to another source; use a new checkpointLocation, or "
         "set failOnDataLoss=false to continue with the first record of the new topic"
     )
-
-
-def _describe(options: Options) -> str:
-    """Return a description of the query for people: ``Stratalog[Subscribe[TOPIC] of LOCATION]``."""
-    strategy, text = options.topics
-    return f"Stratalog[{strategy[0].upper()}{strategy[1:]}[{text}] of {options.source.location}]"
