@@ -45,22 +45,6 @@ class Maintenance:
     max_bytes: int = 512 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _BatchFiles:
-    """Files of one micro-batch before their commit.
-
-    ``temporary`` contains names of files that are deleted after the commit. ``files`` contains new data files, which
-    replace the data files in ``replaced``. ``bad`` contains new files for the quarantine. ``rows`` is the number of
-    records that the commit adds to the table.
-    """
-
-    files: list[ParquetFile]
-    replaced: list[LiveFile]
-    bad: list[ParquetFile]
-    temporary: list[str]
-    rows: int
-
-
 @dataclass(frozen=True)
 class Syncer:
     """Writer of micro-batches to a table and its quarantine.
@@ -127,16 +111,18 @@ class Syncer:
         missing_splits = self._find_missing(table, splits)
         if not missing_splits:
             return 0
-        batch_files = self._write(spark, table, missing_splits)
+        results, parts, live = self._write(spark, table, missing_splits)
+        files = [file for result in results for file in result.files]
+        bad = [file for result in results for file in result.bad] + [file for part in parts for file in part.bad]
         ends: dict[int, int] = {}
         for piece in _pieces(missing_splits):
             ends[piece.log.partition] = max(ends.get(piece.log.partition, 0), piece.end)
-        mark = Mark(table.number + 1, ends, [file.name for file in batch_files.bad])
-        table.commit(batch_files.files, batch_files.replaced, mark)
-        self._add_quarantined(table, batch_files.bad)
-        table.files.remove(batch_files.temporary)
-        self._maintain(spark, table, {file.period for file in batch_files.files})
-        return batch_files.rows
+        mark = Mark(table.number + 1, ends, [file.name for file in bad])
+        table.commit(files, [live[name] for result in results for name in result.removed], mark)
+        self._add_quarantined(table, bad)
+        table.files.remove(part.name for part in parts if part.name)
+        self._maintain(spark, table, {file.period for file in files})
+        return sum(result.rows for result in results)
 
     def _check(self, table: LakeTable, layout: Layout) -> None:
         existing = table.layout
@@ -193,18 +179,20 @@ class Syncer:
                 missing.append(replace(split, pieces=tuple(pieces)))
         return missing
 
-    def _write(self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]) -> _BatchFiles:
-        """Run the tasks, and return the files that they wrote.
+    def _write(
+        self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]
+    ) -> tuple[list[Done], list[Sorted], dict[str, LiveFile]]:
+        """Run the tasks. Return the results, and for a table with buckets the sorted records and its live files by name.
 
         If tasks find ids of unknown schemas, run all tasks again.
         """
         schemas, missing = self.schemas.loaded_schemas(), set[int]()
-        parts: list[Sorted] | None = None
+        parts: list[Sorted] = []
         while True:
             self._fit(table, schemas)
             work, live = self._work(table, schemas, frozenset(missing)), dict[str, LiveFile]()
             if self.layout.buckets:
-                if parts is None:
+                if not parts:
                     parts = run_tasks(spark, splits, work.sort, task=Split, result=Sorted)
                 live = {
                     file.name: file for file in table.live_files({number for part in parts for number in part.buckets})
@@ -212,17 +200,11 @@ class Syncer:
                 results = run_tasks(spark, _buckets(parts, live.values()), work.merge, task=Bucket, result=Done)
             else:
                 results = run_tasks(spark, splits, work.append, task=Split, result=Done)
-            files, bad_files = (
-                [file for result in results for file in getattr(result, name)] for name in ("files", "bad")
-            )
             unknown = {number for result in results for number in result.unknown}
             if not unknown:
-                replaced = [live[name] for result in results for name in result.removed]
-                bad_files += [file for part in parts or () for file in part.bad]
-                temporary = [part.name for part in parts or () if part.name]
-                return _BatchFiles(files, replaced, bad_files, temporary, sum(result.rows for result in results))
-            table.files.remove(file.name for file in files)
-            work.bad_files.remove(file.name for file in bad_files)
+                return results, parts, live
+            table.files.remove(file.name for result in results for file in result.files)
+            work.bad_files.remove(file.name for result in results for file in result.bad)
             new_schemas = self.schemas.find(unknown)
             schemas = {**schemas, **new_schemas}
             missing |= unknown - set(new_schemas)
