@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stratalog.errors import ConfigError, PluginImportError
-from stratalog_spark.parquet.values import Parsed, parse_rows
+from stratalog_spark.parquet.values import ValueParser
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _WRAPPERS: Final = frozenset(
@@ -71,16 +71,13 @@ def compile_proto(text: str) -> bytes:
         return output.read_bytes()
 
 
-class ProtobufValues:
+class ProtobufValues(ValueParser):
     """Parser of Protobuf messages.
 
     Args:
         descriptors: a serialized ``FileDescriptorSet``. The values are messages of the first message type in its last
             file.
         indexed: True if the message indexes of a schema registry precede each message.
-
-    Attributes:
-        type: Arrow type of a value, a struct.
 
     Raises:
         ConfigError: the descriptors are not valid, or a message type contains itself.
@@ -107,13 +104,6 @@ class ProtobufValues:
         self._new: Callable[[], Any] = import_module("google.protobuf.message_factory").GetMessageClass(descriptor)
         self._decode_error = import_module("google.protobuf.message").DecodeError
         self.type, self._convert = self._struct(descriptor, ())
-
-    def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries.
-
-        Return structs, and the row numbers of bad values. Null and bad values become null.
-        """
-        return parse_rows(values, self._parse_value, self.type)
 
     def _parse_value(self, value: bytes) -> object:
         start = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, TypeAlias
@@ -137,16 +138,51 @@ def _infer_schema(objects: Sequence[bytes]) -> Any:
         return None
 
 
-class AvroValues:
+class ValueParser(ABC):
+    """Parser that parses values one by one.
+
+    ``type`` is the Arrow type of a value, a struct.
+    """
+
+    type: Any
+
+    def parse(self, values: Any) -> Parsed:
+        """Parse a column of binaries.
+
+        Return structs, and the row numbers of bad values. Null and bad values become null. A value is bad if it cannot
+        be parsed, or if its fields do not fit ``type``.
+        """
+        rows, bad_rows = list[object](), set[int]()
+        for number, value in enumerate(values.to_pylist()):
+            row = None if value is None else self._parse_value(value)
+            if value is not None and row is None:
+                bad_rows.add(number)
+            rows.append(row)
+        misfits = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
+        try:
+            return pa.array(rows, self.type), sorted(bad_rows)
+        except misfits:
+            parts = []
+            for number, row in enumerate(rows):
+                try:
+                    parts.append(pa.array([row], self.type))
+                except misfits:
+                    bad_rows.add(number)
+                    parts.append(pa.nulls(1, self.type))
+            return pa.concat_arrays(parts), sorted(bad_rows)
+
+    @abstractmethod
+    def _parse_value(self, value: bytes) -> object:
+        """Return the fields of a value, or None if the value cannot be parsed."""
+
+
+class AvroValues(ValueParser):
     """Parser of Avro records.
 
     Args:
         schemas: writers' schemas by id. Each value begins with a prefix of Confluent of five bytes, which contains the
             id. For values without the prefix: one schema with the key None. The fields of the schema with the greatest
             id become columns.
-
-    Attributes:
-        type: Arrow type of a value, a struct.
 
     Raises:
         ConfigError: a schema is not valid, the schema with the greatest id is not a record, or a field cannot be a
@@ -171,13 +207,6 @@ class AvroValues:
         if not pa.types.is_struct(self.type):
             raise ConfigError("the Avro schema must be a record")
 
-    def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries.
-
-        Return structs, and the row numbers of bad values. Null and bad values become null.
-        """
-        return parse_rows(values, self._parse_value, self.type)
-
     def _parse_value(self, value: bytes) -> object:
         """Return a record, or None if the value matches none of the schemas or has trailing bytes."""
         writer, start = self._writers.get(None), 0
@@ -192,36 +221,6 @@ class AvroValues:
         except Exception:  # noqa: BLE001 - hostile bytes may raise any error
             return None
         return record if stream.tell() == len(value) - start else None
-
-
-def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Parsed:
-    """Parse the binaries of a column one by one. Return structs, and the row numbers of bad values.
-
-    Null and bad values become null.
-
-    Args:
-        values: array of binaries.
-        parse: returns the fields of a value, or None if the value cannot be parsed.
-        kind: struct type of the result. A value is bad if its fields do not fit this type.
-    """
-    rows, bad_rows = list[object](), set[int]()
-    for number, value in enumerate(values.to_pylist()):
-        row = None if value is None else parse(value)
-        if value is not None and row is None:
-            bad_rows.add(number)
-        rows.append(row)
-    misfits = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
-    try:
-        return pa.array(rows, kind), sorted(bad_rows)
-    except misfits:
-        parts = []
-        for number, row in enumerate(rows):
-            try:
-                parts.append(pa.array([row], kind))
-            except misfits:
-                bad_rows.add(number)
-                parts.append(pa.nulls(1, kind))
-        return pa.concat_arrays(parts), sorted(bad_rows)
 
 
 _PRIMITIVES: Final[dict[str, Any]] = {
