@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -89,7 +89,7 @@ PYTHON: Final = Kernels(
 
 
 def _load_compiled() -> Kernels | None:
-    """Return the compiled functions.
+    """Return the compiled functions. Those that replace a Python function have its name, in the module ``NAME_c``.
 
     Return None if an extension is missing, or was built for another class ``Record``.
     """
@@ -99,33 +99,20 @@ def _load_compiled() -> Kernels | None:
     extensions = SimpleNamespace(**modules)
     if extensions.encode_c.RECORD is not Record:
         return None
-    return Kernels(
-        name="compiled",
-        scan_batches=extensions.scan_c.scan_batches,
-        scan_messages=extensions.scan_c.scan_messages,
-        assign=extensions.scan_c.assign_batches,
-        seal_batch=extensions.scan_c.seal_batch,
-        decode_batches=extensions.decode_c.decode_batches,
-        pack_batches=extensions.pack_c.pack_batches,
-        expand_batches=extensions.pack_c.expand_batches,
-        encode_records=extensions.encode_c.encode_records,
-        encode_columns=extensions.encode_c.encode_columns,
-        room=extensions.buffers_c.room,
-        holds=extensions.buffers_c.holds,
-        entries_up_to=extensions.search_c.entries_up_to,
-        offsets_around=extensions.search_c.offsets_around,
-        offset_entries=extensions.entries_c.OffsetEntries,
-        time_entries=extensions.entries_c.TimeEntries,
-        select=extensions.select_c.select_batches,
-        rebuild_pieces=extensions.rebuild_c.rebuild_pieces,
-        hash_keys=extensions.bloom_c.hash_keys,
-        distinct=extensions.bloom_c.distinct,
-        fill_filter=extensions.bloom_c.fill_filter,
-        may_hold=extensions.bloom_c.may_hold,
-        retain_plain=extensions.retain_c.retain_plain,
-        prepare_batches=extensions.prepare_c.prepare_batches,
-        prepare_records=extensions.encode_c.prepare_records,
-    )
+    functions = {item.name: getattr(PYTHON, item.name) for item in fields(Kernels) if item.name != "name"}
+    twins = {
+        name: getattr(modules[f"{function.__module__.rpartition('.')[2]}_c"], function.__name__)
+        for name, function in functions.items()
+        if function is not None
+    }
+    only_compiled = {
+        "pack_batches": extensions.pack_c.pack_batches,
+        "expand_batches": extensions.pack_c.expand_batches,
+        "select": extensions.select_c.select_batches,
+        "prepare_batches": extensions.prepare_c.prepare_batches,
+        "prepare_records": extensions.encode_c.prepare_records,
+    }
+    return Kernels(name="compiled", **twins, **only_compiled)
 
 
 COMPILED: Final = _load_compiled()

@@ -74,7 +74,7 @@ def encode_directory(directory: Directory) -> bytes:
     """Return the bytes of a directory, compressed with zstd."""
     parts = [_COUNT.pack(len(directory.groups)), *(_GROUP.pack(*group) for group in directory.groups)]
     parts += [_BETWEEN.pack(directory.between_bytes, directory.between_sha256), directory.footer]
-    return ZstdCodec().compress(b"".join(parts), level=None, magic=_FRAME_MAGIC)
+    return compress(b"".join(parts))
 
 
 def directory_notes(encoded: bytes) -> dict[str, object]:
