@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Any, ClassVar, TypeVar
 
 from stratalog.errors import CorruptIndexError
-from stratalog.spi import Buffer, IndexFormat, IndexReader
-from stratalog_formats.kernels.dispatch import KERNELS
+from stratalog.spi import Buffer, IndexBuilder, IndexFormat, IndexReader, TopicConfig
+from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 
 Entry = TypeVar("Entry")
 
@@ -105,9 +105,32 @@ class EntryReader(IndexReader[Entry]):
 
 
 class EntryIndex(IndexFormat[Entry]):
-    """Base class of Kafka's index formats, whose entries ``reader_class`` reads."""
+    """Base class of Kafka's index formats, whose entries ``reader_class`` reads.
+
+    Args:
+        kernels: functions to use, either compiled or in pure Python.
+    """
 
     reader_class: ClassVar[type[EntryReader[Any]]]
+
+    def __init__(self, kernels: Kernels = KERNELS) -> None:
+        self._kernels = kernels
+
+    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
+        """Return a builder that continues an index with the ascending entries ``entries``.
+
+        A new index has no entries, b"".
+        """
+        max_entries = config.segment_index_bytes // self.entry_bytes
+        return self._continue_index(
+            base_offset, config.index_interval_bytes, max_entries, self.reader(entries, base_offset)
+        )
+
+    @abstractmethod
+    def _continue_index(
+        self, base_offset: int, interval_bytes: int, max_entries: int, existing: EntryReader[Entry]
+    ) -> IndexBuilder:
+        """Return a builder that adds entries after the entries of ``existing``."""
 
     def reader(self, entries: Buffer, base_offset: int) -> EntryReader[Entry]:
         """Return a reader over ``entries``."""

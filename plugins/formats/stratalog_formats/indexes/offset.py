@@ -9,7 +9,7 @@ Source: apache/kafka OffsetIndex.
 
 from __future__ import annotations
 
-from stratalog.spi import Buffer, IndexBuilder, IndexRole, OffsetPosition, TopicConfig
+from stratalog.spi import IndexBuilder, IndexRole, OffsetPosition
 from stratalog_formats.indexes.entries import EntryIndex, EntryReader
 from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.entries import OFFSET_ENTRY
@@ -46,11 +46,7 @@ class OffsetReader(EntryReader[OffsetPosition]):
 
 
 class OffsetIndex(EntryIndex[OffsetPosition]):
-    """Index format whose entries are (offset, position).
-
-    Args:
-        kernels: functions to use, either compiled or in pure Python.
-    """
+    """Index format whose entries are (offset, position)."""
 
     role = IndexRole.OFFSET
     suffix = ".index"
@@ -58,16 +54,11 @@ class OffsetIndex(EntryIndex[OffsetPosition]):
     reader_class = OffsetReader
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
-        self._kernels = kernels
+        super().__init__(kernels)
         self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a call
 
-    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues an index with the ascending entries ``entries``.
-
-        A new index has no entries, b"".
-        """
-        existing, max_entries = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
+    def _continue_index(
+        self, base_offset: int, interval_bytes: int, max_entries: int, existing: EntryReader[OffsetPosition]
+    ) -> IndexBuilder:
         last_offset = existing[-1].offset if len(existing) else -1
-        return self._kernels.offset_entries(
-            base_offset, config.index_interval_bytes, max_entries, len(existing), last_offset
-        )
+        return self._kernels.offset_entries(base_offset, interval_bytes, max_entries, len(existing), last_offset)

@@ -9,9 +9,8 @@ Source: apache/kafka TimeIndex.
 
 from __future__ import annotations
 
-from stratalog.spi import NO_TIMESTAMP, Buffer, IndexBuilder, IndexRole, TimestampOffset, TopicConfig
+from stratalog.spi import NO_TIMESTAMP, Buffer, IndexBuilder, IndexRole, TimestampOffset
 from stratalog_formats.indexes.entries import EntryIndex, EntryReader
-from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.entries import TIME_ENTRY
 
 
@@ -42,30 +41,18 @@ class TimeReader(EntryReader[TimestampOffset]):
 
 
 class TimeIndex(EntryIndex[TimestampOffset]):
-    """Index format whose entries are (timestamp, offset).
-
-    Args:
-        kernels: functions to use, either compiled or in pure Python.
-    """
+    """Index format whose entries are (timestamp, offset)."""
 
     role = IndexRole.TIME
     suffix = ".timeindex"
     entry_bytes = TIME_ENTRY.size
     reader_class = TimeReader
 
-    def __init__(self, kernels: Kernels = KERNELS) -> None:
-        self._kernels = kernels
-
-    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues an index with the ascending entries ``entries``.
-
-        A new index has no entries, b"".
-        """
-        existing, max_entries = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
+    def _continue_index(
+        self, base_offset: int, interval_bytes: int, max_entries: int, existing: EntryReader[TimestampOffset]
+    ) -> IndexBuilder:
         last_ms, last_offset = existing[-1] if len(existing) else (NO_TIMESTAMP, base_offset)
-        return self._kernels.time_entries(
-            base_offset, config.index_interval_bytes, max_entries, len(existing), last_offset, last_ms
-        )
+        return self._kernels.time_entries(base_offset, interval_bytes, max_entries, len(existing), last_offset, last_ms)
 
     def around(
         self, entries: Buffer, base_offset: int, target: int

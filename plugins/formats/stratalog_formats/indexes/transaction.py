@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final
 
 from stratalog.errors import CorruptIndexError
-from stratalog.spi import AbortedTransaction, Buffer, IndexBuilder, IndexRole, PreparedBatches, TopicConfig
+from stratalog.spi import AbortedTransaction, IndexBuilder, IndexRole, PreparedBatches
 from stratalog_formats.indexes.entries import EntryIndex, EntryReader
 from stratalog_formats.kernels.entries import not_ascending
 
@@ -63,13 +63,13 @@ class TransactionBuilder(IndexBuilder):
     """Builder that adds one entry for each abort marker.
 
     The index has no size limit. If an aborted transaction had no entry, a reader would return its records.
+    ``last_offset`` is the marker's offset in the last entry, or -1.
     """
 
     __slots__ = ("_last_offset",)
 
-    def __init__(self, base_offset: int, entries: Buffer) -> None:
-        existing = TransactionReader(entries, base_offset)
-        self._last_offset = existing[-1].last_offset if len(existing) else -1
+    def __init__(self, last_offset: int) -> None:
+        self._last_offset = last_offset
 
     @property
     def full(self) -> bool:
@@ -112,10 +112,8 @@ class TransactionIndex(EntryIndex[AbortedTransaction]):
     entry_bytes = LAYOUT.size
     reader_class = TransactionReader
 
-    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues an index with the ascending entries ``entries``.
-
-        A new index has no entries, b"".
-        """
-        del config
-        return TransactionBuilder(base_offset, entries)
+    def _continue_index(
+        self, base_offset: int, interval_bytes: int, max_entries: int, existing: EntryReader[AbortedTransaction]
+    ) -> IndexBuilder:
+        del base_offset, interval_bytes, max_entries
+        return TransactionBuilder(existing[-1].last_offset if len(existing) else -1)
