@@ -131,27 +131,12 @@ class BatchFormat(RecordFormat):
         return self._split_arenas(data, batches, limit_bytes)
 
     def _split_arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
-        for start, end in self._runs(batches):
+        for start, end in arena_runs(batches, joins_compressed=True):
             run = batches if end - start == len(batches) else batches.take(start, end)
             if run.attributes[0] & CODEC_MASK:
                 yield from self._decompress_arenas(data, run, limit_bytes)
             else:
                 yield self._uncompressed_arena(data, run)
-
-    @staticmethod
-    def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-        """Yield ranges [start, end) of rows.
-
-        The batches of a range have at most 2 GiB, and all or none are compressed.
-        """
-        attributes, position, size = batches.attributes, batches.position, batches.size_bytes
-        start = 0
-        for row in range(1, len(batches)):
-            changes = bool(attributes[row] & CODEC_MASK) != bool(attributes[start] & CODEC_MASK)
-            if changes or position[row] + size[row] - position[start] > MAX_ARENA_BYTES:
-                yield start, row
-                start = row
-        yield start, len(batches)
 
     @staticmethod
     def _uncompressed_arena(data: Buffer, run: BatchTable) -> _Arena:
@@ -307,6 +292,24 @@ def _rows_to_decompress(batches: BatchTable, verdicts: Sequence[Buffer], horizon
             has_horizon = horizon_ms is None or attributes & DELETE_HORIZON_BIT
             if dropped < len(verdict) and (dropped or (Verdict.DROP_AT_HORIZON in verdict and not has_horizon)):
                 yield row
+
+
+def arena_runs(batches: BatchTable, *, joins_compressed: bool) -> Iterator[tuple[int, int]]:
+    """Yield ranges [start, end) of rows, one for each arena. The batches of a range have at most 2 GiB.
+
+    All or none of these batches are compressed. If ``joins_compressed`` is False, a compressed batch is alone.
+    """
+    position, size = batches.position, batches.size_bytes
+    codec_ids = list(map(CODEC_MASK.__and__, batches.attributes))
+    start = 0
+    for row in range(1, len(batches)):
+        first, other = codec_ids[start], codec_ids[row]
+        is_other_arena = (not first) != (not other) if joins_compressed else first or other
+        if is_other_arena or position[row] + size[row] - position[start] > MAX_ARENA_BYTES:
+            yield start, row
+            start = row
+    if len(batches):
+        yield start, len(batches)
 
 
 def _join(pieces: list[memoryview]) -> Buffer:

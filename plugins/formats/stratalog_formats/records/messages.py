@@ -49,7 +49,7 @@ from stratalog_formats.kernels.layout import (
     MESSAGE_HEADER_BYTES,
 )
 from stratalog_formats.kernels.retain import check_lengths, wrong_count
-from stratalog_formats.records.batches import decompress_records
+from stratalog_formats.records.batches import arena_runs, decompress_records
 from stratalog_formats.records.message_set import add_fields, offset_distance, read_messages
 
 ZSTD_ID: Final = 4  # Kafka supports zstd only for magic 2
@@ -108,7 +108,7 @@ class MessageFormat(RecordFormat):
         Raises:
             CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``RecordFormat.decode``.
         """
-        for start, end in _runs(batches):
+        for start, end in arena_runs(batches, joins_compressed=False):
             run = batches.take(start, end)
             if run.attributes[0] & CODEC_MASK:
                 yield self._decode_wrapper(data, run[0], fields, limit_bytes)
@@ -379,19 +379,6 @@ class MessageFormat(RecordFormat):
         keys, values = (list(compress(column, mask)) for column in (columns.keys(), columns.values()))
         header = BatchHeader(timestamp_type=wrapper.timestamp_type, append_time_ms=wrapper.max_timestamp_ms)
         return self._encode_messages(offsets, stamps, keys, values, header, self._codecs.by_id(wrapper.codec_id), None)
-
-
-def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-    """Yield ranges [start, end) of rows, one for each arena: one wrapper, or uncompressed messages of at most 2 GiB."""
-    attributes, position, size = batches.attributes, batches.position, batches.size_bytes
-    start = 0
-    for row in range(1, len(batches)):
-        is_wrapper = (attributes[row] | attributes[start]) & CODEC_MASK
-        if is_wrapper or position[row] + size[row] - position[start] > MAX_ARENA_BYTES:
-            yield start, row
-            start = row
-    if len(batches):
-        yield start, len(batches)
 
 
 def _replace_nulls(column: Sequence[bytes | None]) -> Sequence[bytes]:
