@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from stratalog.errors import CorruptBatchError, StorageError
+from stratalog.errors import StorageError
 from stratalog.reading import Split
 
 VERSION: Final = 1
@@ -224,17 +224,9 @@ def _decode_bytes(encoded: Any) -> bytes:
     return base64.b64decode(_check_type(str, encoded), validate=True)
 
 
-def _decode_damage(encoded: Any) -> CorruptBatchError:
-    reason, file, position = _check_type(list, encoded)
-    return CorruptBatchError(_check_type(str, reason), _check_type(str, file), _check_type(int, position))
-
-
 _SPECIAL: Final[Mapping[Any, _Codec]] = {
     bytes: _Codec(_encode_bytes, _decode_bytes),
     object: _Codec(_check_json, _check_json),
-    CorruptBatchError: _Codec(
-        lambda error: [_check_type(CorruptBatchError, error).reason, error.file, error.position], _decode_damage
-    ),
 }
 
 SPLIT: Final = Message(Split)
