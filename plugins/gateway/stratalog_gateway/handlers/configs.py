@@ -85,16 +85,8 @@ def describe_configs(request: Request) -> Any:
         configs: tuple[Any, ...] = ()
         with Outcome() as outcome:
             configs = _describe(request, resource)
-        results.append(
-            request.make.part(
-                "DescribeConfigsResult",
-                error_code=outcome.code,
-                error_message=outcome.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                configs=configs,
-            )
-        )
+        identity = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        results.append(outcome.part(request.make, "DescribeConfigsResult", **identity, configs=configs))
     return request.make(results=tuple(results))
 
 
@@ -178,15 +170,8 @@ def _alter_all(request: Request, *, resets_others: bool) -> Any:
             if times[resource.resource_type, resource.resource_name] > 1:
                 raise RefusedError(Code.INVALID_REQUEST, "Each resource must appear at most once.")
             _alter(request, resource, resets_others=resets_others)
-        responses.append(
-            request.make.part(
-                "AlterConfigsResourceResponse",
-                error_code=outcome.code,
-                error_message=outcome.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
+        identity = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        responses.append(outcome.part(request.make, "AlterConfigsResourceResponse", **identity))
     return request.make(responses=tuple(responses))
 
 

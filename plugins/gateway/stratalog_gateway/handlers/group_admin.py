@@ -33,13 +33,7 @@ def list_groups(request: Request) -> Any:
         if (states and state.lower() not in states) or (types and kind not in types):
             continue
         descriptions.append(
-            make.part(
-                "ListedGroup",
-                group_id=name,
-                protocol_type=protocol_type,
-                group_state=state,
-                group_type=kind,
-            )
+            make.part("ListedGroup", group_id=name, protocol_type=protocol_type, group_state=state, group_type=kind)
         )
     return make(groups=tuple(descriptions))
 
@@ -106,5 +100,5 @@ def delete_groups(request: Request) -> Any:
         with Outcome(coordinator_code) as outcome:
             require(request.client, Operation.DELETE, ResourceType.GROUP, name)
             request.groups.table.delete(name)
-        results.append(request.make.part("DeletableGroupResult", group_id=name, error_code=outcome.code))
+        results.append(outcome.part(request.make, "DeletableGroupResult", group_id=name))
     return request.make(results=tuple(results))

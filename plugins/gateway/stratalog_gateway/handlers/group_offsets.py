@@ -172,9 +172,7 @@ def offset_fetch(request: Request) -> Any:
             member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
             request.groups.consumer.check_fetch(group.group_id, member_id, epoch)
             topics = _read_offsets(request, group.group_id, group.topics, "s")
-        groups.append(
-            make.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=outcome.code)
-        )
+        groups.append(outcome.part(make, "OffsetFetchResponseGroup", group_id=group.group_id, topics=topics))
     return make(groups=tuple(groups))
 
 

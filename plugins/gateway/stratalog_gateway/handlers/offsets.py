@@ -51,8 +51,8 @@ def _list(request: Request, topic: str, partition: Any, isolation: str) -> Any:
             log.end_offset_for_epoch(current, current)  # checks the epoch
         offset, stamp = _offset_at(log, partition.timestamp, isolation)
         epoch = log.leader_epoch if partition.timestamp == _LATEST else log.leader_epoch_at(offset)
-    return request.make.part(
-        "ListOffsetsPartitionResponse", partition_index=partition.partition_index, error_code=outcome.code,
+    return outcome.part(
+        request.make, "ListOffsetsPartitionResponse", partition_index=partition.partition_index,
         timestamp=stamp, offset=offset, leader_epoch=epoch,
     )  # fmt: skip
 
@@ -68,15 +68,8 @@ def offset_for_leader_epoch(request: Request) -> Any:
                 require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
                 log = request.node.log(topic.topic, partition.partition)
                 epoch, end = log.end_offset_for_epoch(partition.leader_epoch, current if current >= 0 else None)
-            partitions.append(
-                make.part(
-                    "EpochEndOffset",
-                    error_code=outcome.code,
-                    partition=partition.partition,
-                    leader_epoch=epoch,
-                    end_offset=end,
-                )
-            )
+            fields = {"partition": partition.partition, "leader_epoch": epoch, "end_offset": end}
+            partitions.append(outcome.part(make, "EpochEndOffset", **fields))
         topics.append(make.part("OffsetForLeaderTopicResult", topic=topic.topic, partitions=tuple(partitions)))
     return make(topics=tuple(topics))
 
@@ -92,9 +85,7 @@ def delete_records(request: Request) -> Any:
         with Outcome() as outcome:
             require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
             low = request.node.log(topic.name, number).delete_records(partition.offset)
-        return request.make.part(
-            "DeleteRecordsPartitionResult", partition_index=number, low_watermark=low, error_code=outcome.code
-        )
+        return outcome.part(request.make, "DeleteRecordsPartitionResult", partition_index=number, low_watermark=low)
 
     return request.make(topics=answer_partitions(request, "DeleteRecordsTopicResult", delete))
 

@@ -153,3 +153,7 @@ class Outcome:
             return False
         self.code, self.message = self._code_of(error), client_text(error)
         return True
+
+    def part(self, make: Maker, kind: str, /, **values: object) -> Any:
+        """Return the message for the item, of kio's class ``kind``, with error code and message."""
+        return make.part(kind, error_code=self.code, error_message=self.message, **values)

@@ -55,12 +55,11 @@ def _create(request: Request, topic: Any, times: int) -> Any:
     if info is not None and not refusal and request.header.version >= 5:
         with contextlib.suppress(UnknownTopicError):  # the topic was deleted meanwhile
             configs = describe_settings(node, request.make, topic.name, "CreatableTopicConfigs")
-    return request.make.part(
+    return outcome.part(
+        request.make,
         "CreatableTopicResult",
         name=topic.name,
         topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
-        error_code=outcome.code,
-        error_message=outcome.message,
         topic_config_error_code=Code.NONE if outcome.code else refusal,
         num_partitions=-1 if outcome.code or refusal else count,
         replication_factor=-1 if outcome.code or refusal else 1,
@@ -138,15 +137,7 @@ def delete_topics(request: Request) -> Any:
                 name = topic_name
             require(request.client, Operation.DELETE, ResourceType.TOPIC, topic_name)
             request.node.engine.delete_topic(topic_name)
-        results.append(
-            make.part(
-                "DeletableTopicResult",
-                name=name,
-                topic_id=topic_id,
-                error_code=outcome.code,
-                error_message=outcome.message,
-            )
-        )
+        results.append(outcome.part(make, "DeletableTopicResult", name=name, topic_id=topic_id))
     return make(responses=tuple(results))
 
 
@@ -156,14 +147,7 @@ def create_partitions(request: Request) -> Any:
     for topic in request.body.topics:
         with Outcome() as outcome:
             _add(request, topic, names[topic.name])
-        results.append(
-            request.make.part(
-                "CreatePartitionsTopicResult",
-                name=topic.name,
-                error_code=outcome.code,
-                error_message=outcome.message,
-            )
-        )
+        results.append(outcome.part(request.make, "CreatePartitionsTopicResult", name=topic.name))
     return request.make(results=tuple(results))
 
 

@@ -125,11 +125,10 @@ def _producers(request: Request, topic: str, partition: int) -> Any:
         check_topic_name(topic)
         require(request.client, Operation.READ, ResourceType.TOPIC, topic)
         producers = request.node.log(topic, partition).producers()
-    return make.part(
+    return outcome.part(
+        make,
         "PartitionResponse",
         partition_index=partition,
-        error_code=outcome.code,
-        error_message=outcome.message,
         active_producers=tuple(
             make.part(
                 "ProducerState",

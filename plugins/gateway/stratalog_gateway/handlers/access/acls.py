@@ -105,9 +105,7 @@ def _delete(request: Request, acl_filter: Any) -> Any:
         )
         for acl in deleted
     )
-    return make.part(
-        "DeleteAclsFilterResult", error_code=outcome.code, error_message=outcome.message, matching_acls=matching_acls
-    )
+    return outcome.part(make, "DeleteAclsFilterResult", matching_acls=matching_acls)
 
 
 def _require_acl_file(request: Request) -> AclFile:
