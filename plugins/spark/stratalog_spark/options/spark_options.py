@@ -16,51 +16,26 @@ TIER_PREFIX: Final = "tier."
 _KAFKA_PREFIX: Final = "kafka."  # prefix of settings of Kafka's clients
 CATALOG_PREFIX: Final = "catalog."
 NAMES: Final = (
-    "path",
-    "tier",
-    "config",
-    "as_of",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "includeHeaders",
-    "isolation",
-    "failOnDataLoss",
-    "corruptBatches",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "columns",
-)
+    "path", "tier", "config", "as_of",  # the source
+    "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
+    "isolation", "failOnDataLoss", "corruptBatches",
+    "minPartitions", "maxRecordsPerPartition",
+    "includeHeaders", "columns",
+)  # fmt: skip
 LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 COMMITS: Final = "commitGroupOffsets"
 STREAM_NAMES: Final = (*LIMITS, COMMITS)
 # Options of Spark's Kafka source that control its consumers.
 CONSUMER_NAMES: Final = (
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-)
+    "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"
+)  # fmt: skip
 SINK_NAMES: Final = (
-    "path",
-    "config",
-    "topic",
-    "partitions",
-    "compression",
-    "mergeBytes",
-    "staging",
-    "takeOver",
-    "writeId",
-    "writeNumber",
-    "checkpointLocation",
-)
+    "path", "config", "staging", "takeOver",  # the target
+    "topic", "partitions", "compression", "mergeBytes",
+    "writeId", "writeNumber", "checkpointLocation",
+)  # fmt: skip
 _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, *SINK_NAMES))
 
 
