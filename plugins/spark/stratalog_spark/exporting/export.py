@@ -191,8 +191,8 @@ class _Run:
     ) -> None:
         self._spark, self._source, self._target, self._ledger = spark, source, target, ledger
         self._fail_on_loss, self._byte_count = fail_on_loss, ByteCount(progress)
-        self._files: list[_File] = []
-        self._malformed = self._lost_offsets = self._number = 0
+        self._exported: list[_Exported] = []
+        self._lost_offsets = self._number = 0  # lost offsets below the log start; the tasks count others
 
     def next_plan(
         self,
@@ -249,23 +249,22 @@ class _Run:
         ) as progress:
             parts = run_tasks(self._spark, tasks, work, task=list[_Range], result=list[_Exported], progress=progress)
         exported_ranges = [exported for part in parts for exported in part]
-        files = [file for exported in exported_ranges for file in exported.files]
-        self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
-        self._files += files
-        self._malformed += sum(exported.malformed for exported in exported_ranges)
-        self._lost_offsets += sum(exported.lost for exported in exported_ranges)
+        files = sorted(file for exported in exported_ranges for file in exported.files)
+        self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in files])
+        self._exported += exported_ranges
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
         """Return the sum of the results of all plans. ``plan`` is the last plan of the destination, if there is one."""
+        files = [file for exported in self._exported for file in exported.files]
         return ExportReport(
             run=self._number,
             resumed=resumed,
-            rows=sum(rows for _, rows, _ in self._files),
-            size_bytes=sum(size for _, _, size in self._files),
-            files=tuple(sorted(name for name, _, _ in self._files)),
-            malformed=self._malformed,
-            lost=self._lost_offsets,
+            rows=sum(rows for _, rows, _ in files),
+            size_bytes=sum(size for _, _, size in files),
+            files=tuple(sorted(name for name, _, _ in files)),
+            malformed=sum(exported.malformed for exported in self._exported),
+            lost=self._lost_offsets + sum(exported.lost for exported in self._exported),
             ends={} if plan is None else dict(plan.ends),
         )
 

@@ -70,20 +70,16 @@ def verify(
     results = run_tasks(
         spark, plan.checks, run_check, task=Check, result=tuple[int, int, list[Finding]], progress=progress
     )
-    findings = [*plan.found, *(item for _, _, items in results for item in items)]
+    findings = sorted([*plan.found, *(item for _, _, items in results for item in items)], key=_place_of)
     return VerifyReport(
         logs=len(plan.logs),
         segments=sum(segments for segments, _, _ in results),
         size_bytes=sum(size for _, size, _ in results),
-        wrong=_sort_findings(item for item in findings if item.kind != ORPHAN),
-        orphans=_sort_findings(item for item in findings if item.kind == ORPHAN),
+        wrong=tuple(item for item in findings if item.kind != ORPHAN),
+        orphans=tuple(item for item in findings if item.kind == ORPHAN),
     )
 
 
-def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda item: (_log_of(item), item.place, item.position)))
-
-
-def _log_of(finding: Finding) -> TopicPartition:
+def _place_of(finding: Finding) -> tuple[TopicPartition, str, int]:
     assert finding.log is not None, "each finding of a tier has its log"
-    return finding.log
+    return finding.log, finding.place, finding.position

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from stratalog import TopicPartition
 from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog_spark.lake.schemas import Schemas, SchemaSet
 from stratalog_spark.lake.splits import SplitSource
@@ -116,7 +115,9 @@ def sync(
     ends = syncer.prepare(partition.partition for partition in partitions)
     if ends:
         source_options = {name: value for name, value in source_options.items() if name not in _STARTS}
-        source_options["startingoffsets"] = _starting_offsets(partitions, ends)
+        # a new partition starts at earliest
+        offsets = {str(partition.partition): ends.get(partition.partition, EARLIEST) for partition in partitions}
+        source_options["startingoffsets"] = json.dumps({topic: offsets})
     return _start_query(spark, source_options, syncer, checkpoint, trigger or {"availableNow": True})
 
 
@@ -135,15 +136,4 @@ def _start_query(
         .trigger(**dict(trigger))
         .queryName(f"sync of {syncer.layout.topic} to {syncer.target!r}")
         .start()
-    )
-
-
-def _starting_offsets(partitions: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
-    """Return the value of option ``startingOffsets``: the synced end offset; for a new partition, earliest."""
-    return json.dumps(
-        {
-            partitions[0].topic: {
-                str(partition.partition): ends.get(partition.partition, EARLIEST) for partition in partitions
-            }
-        }
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -23,15 +24,11 @@ def read_split(options: Options, names: Sequence[str], split: Split) -> Iterator
     For a pushed count, yield one Arrow batch: the result of ``count_batch``.
     """
     if options.counts:
-        yield count_batch(names, _counts(options, split))
+        planned_counts = ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
+        read_counts = ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), split))
+        yield count_batch(names, chain(planned_counts, read_counts))
     else:
         yield from (batch for _, batch in _rows(options, names, split))
-
-
-def _counts(options: Options, split: Split) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield (log, number of rows) for each piece whose record count is in the plan, and for each batch that is read."""
-    yield from ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
-    yield from ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), split))
 
 
 def _rows(options: Options, names: Sequence[str], split: Split) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:

@@ -126,12 +126,11 @@ class Planner:
         if max_rows is None or self._target is not None or not self._should_wait(total):
             if total:
                 self._planned_ns = self._clock.monotonic_ns()
-            limit = total if max_rows is None else max_rows
-            shares = {
-                partition: begins[partition] + (count if total <= limit else _share(count, total, limit))
-                for partition, count in waiting.items()
-            }
-            end = Offsets(shares, ends.ids)
+            if max_rows is not None and max_rows < total:  # shares in proportion, but at least 1 if records wait
+                waiting = {
+                    partition: max(max_rows * count // total, min(count, 1)) for partition, count in waiting.items()
+                }
+            end = Offsets({partition: begins[partition] + count for partition, count in waiting.items()}, ends.ids)
         self._batch = start, end
         return end
 
@@ -287,11 +286,6 @@ class Planner:
         if self._reader is None:
             self._reader = self.options.source.open(peek=True, topics=self.options.topics.names)
         return self._reader
-
-
-def _share(waiting: int, total: int, max_rows: int) -> int:
-    """Return a partition's share of ``max_rows``, in proportion to its waiting records; at least 1 if records wait."""
-    return max(max_rows * waiting // total, min(waiting, 1))
 
 
 def _recreated_error(topic: str, old_id: str, new_id: str, location: str) -> UnknownTopicError:
