@@ -148,7 +148,7 @@ class FetchHandler:
 
         Return None if the thread of the client has to answer the request, or to wait again.
         """
-        if client.send_now is None or len(request.partitions) > _MAX_PARTITIONS_NOW:
+        if client.send_now is None or len(request.partitions) > _MAX_PARTITIONS_NOW or min_bytes > READ_BYTES:
             return None
         read_pass = self._read(request, client)
         if read_pass.readable_bytes < min_bytes or read_pass.size_bytes > READ_BYTES:
