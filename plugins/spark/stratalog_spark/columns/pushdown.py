@@ -125,7 +125,8 @@ def _match(node: Node, log: LogReader, bounds: tuple[int, int], isolation: Isola
     if node.operator == "notnull":
         exact = _merge([[bounds]])
     elif node.column == "offset":
-        exact = _intersect([bounds], _merge([[_offsets(node.operator, int(value))] for value in node.values]))
+        intervals = [_interval(node.operator, value, value, 0, _NO_END - 1) for value in map(int, node.values)]
+        exact = _intersect([bounds], _merge([[(first, last + 1)] for first, last in intervals]))
     else:
         log_value: int | str = log.name.topic if node.column == "topic" else log.name.partition
         exact = _merge([[bounds]] if any(_holds(node.operator, log_value, value) for value in node.values) else [])
@@ -138,32 +139,27 @@ def _holds(operator: str, log_value: Any, value: Any) -> bool:
     return results.get(operator, order == 0)
 
 
-def _offsets(operator: str, value: int) -> tuple[int, int]:
-    return {
-        "=": (value, value + 1),
-        "in": (value, value + 1),
-        "<": (0, value),
-        "<=": (0, value + 1),
-        ">": (value + 1, _NO_END),
-        ">=": (value, _NO_END),
-    }[operator]
+def _interval(operator: str, floor: int, ceiling: int, lowest: int, highest: int) -> tuple[int, int]:
+    """Return the first and the last integer for which a comparison is true; first > last if there is no such integer.
 
-
-def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
-    """Return the first and the last time (ms) for which a comparison is true; first > last if there is no such time."""
+    The value of the comparison, rounded down and up, is ``floor`` and ``ceiling``.
+    """
     return {
-        "=": (-(-value_us // 1000), value_us // 1000),
-        "in": (-(-value_us // 1000), value_us // 1000),
-        "<": (_FIRST_MS, -(-value_us // 1000) - 1),
-        "<=": (_FIRST_MS, value_us // 1000),
-        ">": (value_us // 1000 + 1, _LAST_MS),
-        ">=": (-(-value_us // 1000), _LAST_MS),
+        "=": (ceiling, floor),
+        "in": (ceiling, floor),
+        "<": (lowest, ceiling - 1),
+        "<=": (lowest, floor),
+        ">": (floor + 1, highest),
+        ">=": (ceiling, highest),
     }[operator]
 
 
 def _match_times(node: Node, log: LogReader, bounds: tuple[int, int], isolation: Isolation) -> _Matches:
     """Return the offset ranges for a predicate on the column ``timestamp``: a comparison, ``in`` or ``notnull``."""
-    intervals = [_times_ms(node.operator, int(value)) for value in node.values] or [(_FIRST_MS, _LAST_MS)]
+    values_us = map(int, node.values)
+    intervals = [
+        _interval(node.operator, value // 1000, -(-value // 1000), _FIRST_MS, _LAST_MS) for value in values_us
+    ] or [(_FIRST_MS, _LAST_MS)]
     matches = [_match_interval(first, last, log, bounds, isolation) for first, last in intervals]
     return _Matches(*map(_merge, zip(*matches, strict=True)))
 
