@@ -233,6 +233,13 @@ _PRIMITIVES: Final[dict[str, Any]] = {
     "string": pa.string(),
     "null": pa.null(),
 }
+_LOGICAL_TYPES: Final[dict[tuple[str, str | None], Any]] = {  # by type and logical type
+    ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+}
 # logical types that fastavro converts, and that become columns of the type in which they are stored
 _STORED: Final = frozenset({"uuid", "local-timestamp-millis", "local-timestamp-micros"})
 _MOST_DIGITS: Final = 38  # maximum for a decimal in Spark and in tables; schemas of Kafka Connect have 64
@@ -270,7 +277,7 @@ def _parse_avro_type(schema: Any, types_by_name: dict[str, Any]) -> Any:
     kind = schema["type"]
     if kind in {"record", "error", "enum", "fixed"}:
         return _parse_named_type(schema, types_by_name)
-    logical_type = _logical_type(kind, schema.get("logicalType"), schema)
+    logical_type = _logical_type(schema)
     if logical_type is not None:
         return logical_type
     if kind == "array":
@@ -285,7 +292,7 @@ def _parse_named_type(schema: Any, types_by_name: dict[str, Any]) -> Any:
     if schema["type"] == "enum":
         arrow_type: Any = pa.string()
     elif schema["type"] == "fixed":
-        logical_type = _logical_type("fixed", schema.get("logicalType"), schema)
+        logical_type = _logical_type(schema)
         arrow_type = pa.binary(schema["size"]) if logical_type is None else logical_type
     else:
         types_by_name[schema["name"]] = None  # the type cannot be used inside itself
@@ -296,15 +303,8 @@ def _parse_named_type(schema: Any, types_by_name: dict[str, Any]) -> Any:
     return arrow_type
 
 
-def _logical_type(kind: object, logical: str | None, schema: Any) -> Any:
-    if kind == "long" and logical in {"timestamp-millis", "timestamp-micros"}:
-        return pa.timestamp("us", tz="UTC")
-    if kind == "int" and logical == "date":
-        return pa.date32()
-    if kind == "int" and logical == "time-millis":
-        return pa.time32("ms")
-    if kind == "long" and logical == "time-micros":
-        return pa.time64("us")
-    if logical == "decimal":
+def _logical_type(schema: Any) -> Any:
+    """Return the Arrow type of the logical type of an Avro schema; None if there is none."""
+    if schema.get("logicalType") == "decimal":
         return pa.decimal128(min(schema["precision"], _MOST_DIGITS), schema.get("scale", 0))
-    return None
+    return _LOGICAL_TYPES.get((str(schema["type"]), schema.get("logicalType")))
