@@ -323,7 +323,7 @@ def _write(
         if log_range.split is None
         else scan(source, log_range.split, on_loss=lost_ranges.append if allow_loss else None)
     )
-    with PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options) as writer:
+    with PeriodWriter(target.put, name, partition_by=partition_by, column="timestamp", options=options) as writer:
         for batch in map(rows.convert, scanned):
             writer.write(batch if hive else clear_invalid_times(batch))
         files = [(file.name, file.rows, file.size_bytes) for file in writer.finish()]

@@ -228,14 +228,14 @@ class Work:
             return "/".join([*folders, uuid4().hex])
 
         with PeriodWriter(
-            self.files, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET, only_period=period
+            self.files.put, name, partition_by=partition_by, column=TIMESTAMP, options=_PARQUET, only_period=period
         ) as writer:
             yield _Files(writer, self.file_schema, {BUCKET: period})
 
     @contextmanager
     def _open_bad_files(self) -> Iterator[_Files]:
         with PeriodWriter(
-            self.bad_files, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=_PARQUET
+            self.bad_files.put, lambda _: uuid4().hex, partition_by="none", column="timestamp", options=_PARQUET
         ) as writer:
             yield _Files(writer, self.bad_schema, {})
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +21,6 @@ NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 _FIRST_US: Final = -62_135_596_800_000_000  # the year 1
 _LAST_US: Final = 253_402_300_799_999_999  # the end of the year 9999
 _MICROSECONDS: Final = {"date": 86_400_000_000, "hour": 3_600_000_000}
-
-
-class Destination(Protocol):
-    """Storage for finished files."""
-
-    def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file atomically."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +83,7 @@ class PeriodWriter:
     period begin a new file, whose name ends with ``-1``, ``-2`` and so on.
 
     Args:
+        put: stores a copy of a local file under a name, atomically.
         name: returns the name of the file for a period, without ``.parquet``.
         partition_by: ``date``, ``hour`` or ``none``.
         column: the column with the timestamps of the rows.
@@ -99,7 +93,7 @@ class PeriodWriter:
 
     def __init__(
         self,
-        target: Destination,
+        put: Callable[[str, str], None],
         name: Callable[[int | None], str],
         *,
         partition_by: str,
@@ -107,7 +101,7 @@ class PeriodWriter:
         options: Mapping[str, Any],
         only_period: int | None = 0,
     ) -> None:
-        self._target, self._name, self._partition_by, self._column = target, name, partition_by, column
+        self._put, self._name, self._partition_by, self._column = put, name, partition_by, column
         self._files: dict[int | None, _File] = {}
         self._pieces: dict[int | None, int] = {}
         self._written_files: list[ParquetFile] = []
@@ -161,7 +155,7 @@ class PeriodWriter:
         file.writer.close()
         del self._files[period]
         size_bytes = file.local.stat().st_size
-        self._target.put(str(file.local), file.name)
+        self._put(str(file.local), file.name)
         file.local.unlink()
         [footer] = file.footers
         self._written_files.append(ParquetFile.of(file.name, size_bytes, period, footer))
