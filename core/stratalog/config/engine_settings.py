@@ -84,7 +84,7 @@ class Limits(Section):
     )
     prefetch_bytes: int = key(
         "limits.prefetch.bytes",
-        32 << 20,
+        64 << 20,
         at_least=0,
         doc="Memory of all readers together for chunks that were read ahead from the tier and are not used yet. 0 "
         "turns reading ahead off.",
@@ -97,9 +97,10 @@ class Limits(Section):
     )
     fetch_chunk_bytes: int = key(
         "limits.fetch.chunk.bytes",
-        4 << 20,
+        8 << 20,
         at_least=4096,
-        doc="Size of one ranged read from the tier. Reads are smaller if many logs are read at the same time.",
+        doc="Size of one ranged read from the tier. Reads are smaller if many logs are read at the same time, and at "
+        "the first position of a reader.",
     )
 
     def check_partitions(self, topic: str, partitions: int) -> None:

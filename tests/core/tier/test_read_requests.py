@@ -73,7 +73,7 @@ def test_a_sequential_read_requests_each_chunk_once_and_no_index(bed: TierBed) -
         for segment in segments:
             data = b"".join(segment.read(position, 1000) for position in range(0, len(DATA), 1000))
             assert data == DATA
-    assert store.counts["read"] <= SEGMENTS * 6
+    assert store.counts["read"] <= SEGMENTS * 6 + 2  # the first chunk in three parts: a reader may need few bytes
     assert set(store.counts) == {"read"}
 
 

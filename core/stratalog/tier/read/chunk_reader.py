@@ -18,7 +18,8 @@ from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
 
-_CHUNK_SIZES: Final = 5  # the smallest chunk has a sixteenth of limits.fetch.chunk.bytes
+_CHUNK_SIZES: Final = 6  # the smallest chunk has a 32nd of limits.fetch.chunk.bytes
+_FIRST_SIZE: Final = 3  # number of the size for a reader that may need few bytes: a quarter of the largest one
 _EXTRA_BYTES: Final = 64 << 10  # a fetch may read this many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
@@ -58,6 +59,7 @@ class ChunkReader:
         if disk is None and not self._is_near:
             while len(self._chunk_sizes) < _CHUNK_SIZES and self._chunk_sizes[-1] % 2 == 0:
                 self._chunk_sizes.append(self._chunk_sizes[-1] // 2)
+        self._first_chunk_bytes = self._chunk_sizes[:_FIRST_SIZE][-1]
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
         # the next chunk, and does not end at a border between chunks.
         self._read_ahead_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * limits.fetch_chunk_bytes else 0
@@ -88,7 +90,9 @@ class ChunkReader:
         last_end = object_end(entry, key)
         if not start < end <= last_end:
             return self._store.read_exactly(key, start, end)
-        spans = list(self._spans(key, start, end, last_end))
+        fetch_end = max(end, min(start + self._read_ahead_bytes, last_end))
+        fetched_spans = list(self._spans(key, start, fetch_end, last_end))
+        spans = [span for span in fetched_spans if span.start < end]
         log = entry.slices[FileKind.LOG]
         log_end = log.position + log.size_bytes if log.key == key else last_end
         self._note(spans, entry, successor)
@@ -98,15 +102,13 @@ class ChunkReader:
                 return data
         parts: list[bytes | memoryview] = []
         extra_chunks: dict[ObjectRange, bytes] = {}  # chunks that were fetched together with another chunk
-        fetch_end = max(end, min(start + self._read_ahead_bytes, last_end))
-        for span in spans:
+        for number, span in enumerate(spans, start=1):
             if self._is_near and self._is_in_page_cache(span, start, end):
                 parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
                 continue
             chunk = extra_chunks.pop(span, None)
             if chunk is None:
-                following = self._spans(key, span.end, fetch_end, last_end)
-                chunk = self._chunk(span, partial(self._load_with, span, following, extra_chunks))
+                chunk = self._chunk(span, partial(self._load_with, span, fetched_spans[number:], extra_chunks))
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
             if min(span.end, log_end) <= end:
@@ -157,19 +159,27 @@ class ChunkReader:
     def _spans(self, key: str, start: int, end: int, last_end: int) -> Iterator[ObjectRange]:
         """Yield the chunks that have the bytes [start, end) of an object; ``last_end`` is the end of its last chunk.
 
-        Chunks in memory are used whatever their size is. Other chunks get the size ``_new_chunk_bytes``, or less if
-        they follow a smaller chunk.
+        Chunks in memory are used whatever their size is. New chunks have the size ``_new_chunk_bytes``. They are
+        smaller if they follow a smaller chunk, or if a reader that is not sequential reads few bytes.
         """
-        position, new_chunk_bytes = start, self._new_chunk_bytes()
+        position = start
         while position < end:
-            candidates = [
-                (chunk_bytes, ObjectRange(key, begin, min(begin + chunk_bytes, last_end)))
-                for chunk_bytes in self._chunk_sizes
-                if (begin := position - position % chunk_bytes) == position or position == start
-            ]
-            in_memory = (span for _, span in candidates if len(candidates) > 1 and self._is_in_memory(span))
-            new = (span for chunk_bytes, span in candidates if chunk_bytes <= new_chunk_bytes)
-            span = next(in_memory, None) or next(new)
+            new_chunk_bytes = self._new_chunk_bytes()
+            if end - start <= self._first_chunk_bytes and not self._prefetcher.expects((key, position)):
+                new_chunk_bytes = min(new_chunk_bytes, self._first_chunk_bytes)
+            is_border = position % self._chunk_sizes[-1] == 0  # a new chunk need not begin before it
+            new_span = None
+            for chunk_bytes in self._chunk_sizes:
+                begin = position - position % chunk_bytes
+                if begin != position != start:
+                    continue
+                span = ObjectRange(key, begin, min(begin + chunk_bytes, last_end))
+                if self._is_in_memory(span):
+                    break
+                if new_span is None and chunk_bytes <= new_chunk_bytes and (begin == position or not is_border):
+                    new_span = span
+            else:
+                span = new_span or span
             yield span
             position = span.end
 

@@ -145,8 +145,6 @@ class Prefetcher:
             current: this span.
             ahead: returns the spans after this one; called and consumed only if the reader is sequential.
         """
-        if not self._limit_bytes:
-            return
         with self._lock:
             if following in self._stream_by_id and not any(name in self._stream_by_id for name in span_ids):
                 return  # the same span again
@@ -158,8 +156,13 @@ class Prefetcher:
             self._stream_by_id[following] = stream
             while len(self._stream_by_id) > _STREAMS:
                 self._forget_stream(self._stream_by_id.popitem(last=False)[1])
-        if not is_new:
+        if not is_new and self._limit_bytes:
             self._prefetch_more(stream, current, ahead)
+
+    def expects(self, span_id: Hashable) -> bool:
+        """Return True if ``span_id`` was ``following`` in an earlier call of ``note_read``: its reader is sequential."""
+        with self._lock:
+            return span_id in self._stream_by_id
 
     def take(self, span: ObjectRange) -> bytes | None:
         """Return the prefetched bytes of ``span`` and drop them; wait if the span is being fetched.
