@@ -14,6 +14,7 @@ import pytest
 
 from gateway_bed import Served, Wire, part, request, served
 from stratalog import Engine, Record, TopicInfo, TopicPartition, TopicSetting, open_engine
+from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.env import Env
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirOfflineError
@@ -130,6 +131,34 @@ def test_topics_are_described_in_pages(orders: Served) -> None:
     assert smallest_page == {"bills": [0]}  # a page is never empty: the client would request it forever
     assert (first, second, end) == ({"bills": [0], "orders": [0, 1]}, {"orders": [2]}, None)
     assert named_page == {"none": [-3], "orders": [0, 1, 2]}
+
+
+def test_a_topic_is_not_described_while_it_is_deleted(orders: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders.engine.create_topic("bills")
+    listed: list[str] = []
+    codes: list[int] = []
+    remove = OpenLogs.remove
+    bills, deleted = (part("DescribeTopicPartitions", 0, "TopicRequest", name=name) for name in ("bills", "orders"))
+
+    def metadata(wire: Wire, topics: tuple[Any, ...] | None) -> Any:
+        return wire.ask(
+            "Metadata", 12, topics=topics, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        ).topics
+
+    def pages(wire: Wire, *topics: Any) -> Any:
+        return wire.ask("DescribeTopicPartitions", 0, topics=topics, response_partition_limit=100, cursor=None).topics
+
+    def remove_and_request(logs: OpenLogs, name: TopicPartition, delay_ms: int) -> None:
+        remove(logs, name, delay_ms)
+        listed.extend(topic.name for topic in (*metadata(wire, None), *pages(wire)))
+        by_name = part("Metadata", 12, "MetadataRequestTopic", topic_id=None, name="orders")
+        codes.extend(topic.error_code for topic in (*metadata(wire, (by_name,)), *pages(wire, deleted)))
+
+    with orders.wire() as wire:
+        assert [topic.name for topic in pages(wire, bills)] == ["bills"]  # from now on, the list of topics is cached
+        monkeypatch.setattr(OpenLogs, "remove", remove_and_request)
+        orders.engine.delete_topic("orders")
+    assert (listed, codes) == (["bills"] * 6, [3] * 6)
 
 
 def test_the_directories_of_the_broker_are_described(orders: Served) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from stratalog import TopicInfo
-from stratalog.errors import StorageError, TopicExistsError
+from stratalog.errors import StorageError, TopicExistsError, UnknownTopicError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.broker import cluster_operations
 from stratalog_gateway.handlers.request import Request, is_topic_name
@@ -35,7 +35,8 @@ def metadata(request: Request) -> Any:
     node, make, requested = request.node, request.make, request.body.topics
     settings = node.settings
     if requested is None or (request.header.version == 0 and not requested):
-        topics = [_topic(request, info) for info in node.topics().values() if _is_visible(request, info.name)]
+        visible = [info for info in node.topics().values() if _is_visible(request, info.name)]
+        topics = [topic for info in visible if (topic := _topic(request, info)) is not None]
     else:
         topics = [_describe_requested(request, topic.name, getattr(topic, "topic_id", None)) for topic in requested]
     host, port = request.client.endpoint.address
@@ -64,7 +65,8 @@ def _describe_requested(request: Request, name: str | None, topic_id: uuid.UUID 
         info = request.node.topics().get(name)
         if info is None:
             return _unknown(request, name, None, error)
-    return _topic(request, info)
+    topic = _topic(request, info)
+    return _unknown(request, name, None, Code.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else topic
 
 
 def _create(request: Request, name: str) -> int:
@@ -108,51 +110,67 @@ def describe_topic_partitions(request: Request) -> Any:
             topics.append(_describe_topic(request, name, None, Code.TOPIC_AUTHORIZATION_FAILED, ()))
             continue
         info = request.node.topics().get(name)
-        if info is None:
-            topics.append(_describe_topic(request, name, None, Code.UNKNOWN_TOPIC_OR_PARTITION, ()))
-            continue
-        numbers = [number for number in info.partitions if name != start or number >= first]
+        numbers = [] if info is None else [number for number in info.partitions if name != start or number >= first]
         page = numbers[: max(room, 0)]
+        partitions = _partitions(request, name, page, "DescribeTopicPartitionsResponsePartition")
+        if info is None or partitions is None:
+            if requested:
+                topics.append(_describe_topic(request, name, None, Code.UNKNOWN_TOPIC_OR_PARTITION, ()))
+            continue
         room -= len(page)
         if page:
-            topics.append(_describe_topic(request, name, info, Code.NONE, page))
+            topics.append(_describe_topic(request, name, info, Code.NONE, partitions))
         if len(page) < len(numbers):
             cursor = make.part("Cursor", topic_name=name, partition_index=numbers[len(page)])
             return make(topics=tuple(topics), next_cursor=cursor)
     return make(topics=tuple(topics), next_cursor=None)
 
 
-def _describe_topic(request: Request, name: str, info: TopicInfo | None, error: int, partitions: Sequence[int]) -> Any:
+def _describe_topic(
+    request: Request, name: str, info: TopicInfo | None, error: int, partitions: tuple[Any, ...]
+) -> Any:
     return request.make.part(
         "DescribeTopicPartitionsResponseTopic",
         error_code=error,
         name=name,
         topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
         is_internal=name in INTERNAL_TOPICS,
-        partitions=tuple(
-            _partition(request, name, number, "DescribeTopicPartitionsResponsePartition") for number in partitions
-        ),
+        partitions=partitions,
         topic_authorized_operations=NOT_REQUESTED
         if info is None
         else request.client.operations(ResourceType.TOPIC, name),
     )
 
 
-def _topic(request: Request, info: TopicInfo) -> Any:
+def _topic(request: Request, info: TopicInfo) -> Any | None:
+    """Return the description of a topic; None if the topic was deleted after it was listed."""
+    partitions = _partitions(request, info.name, info.partitions, "MetadataResponsePartition")
+    if partitions is None:
+        return None
     return request.make.part(
         "MetadataResponseTopic",
         name=info.name,
         topic_id=None if info.topic_id is None else info.topic_id.as_uuid,
         is_internal=info.name in INTERNAL_TOPICS,
-        partitions=tuple(_partition(request, info.name, number) for number in info.partitions),
+        partitions=partitions,
         topic_authorized_operations=request.authorized_operations(ResourceType.TOPIC, info.name),
     )
 
 
-def _partition(request: Request, topic: str, number: int, kind: str = "MetadataResponsePartition") -> Any:
+def _partitions(request: Request, topic: str, numbers: Sequence[int], kind: str) -> tuple[Any, ...] | None:
+    """Return the descriptions of partitions; None if one was deleted after it was listed, because its topic is deleted."""
+    try:
+        return tuple(_partition(request, topic, number, kind) for number in numbers)
+    except UnknownTopicError:
+        return None
+
+
+def _partition(request: Request, topic: str, number: int, kind: str) -> Any:
     error, epoch, node_id = int(Code.NONE), -1, request.node.settings.node_id
     try:
         epoch = request.node.log(topic, number).leader_epoch
+    except UnknownTopicError:
+        raise
     except StorageError as failure:
         error = failure.kafka_code
     return request.make.part(
