@@ -13,7 +13,7 @@ from typing import Final
 
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import flat_names
-from stratalog.config.topic import TopicConfig
+from stratalog.config.topic import TopicConfig, topic_key_of
 from stratalog.errors import ConfigError, UnknownSettingError
 
 ENVIRONMENT_PREFIX: Final = "STRATALOG_"
@@ -72,6 +72,12 @@ def read_settings(
         raise ConfigError(f"[{_TOPIC_DEFAULTS}] must be a table source={source}")
     sections = _take_sections(tree)
     values = flat_names(tree, source)
+    engine_keys, topic_keys = EngineConfig.keys(), TopicConfig.keys()
+    for name in values:
+        topic_key = name if name in topic_keys else topic_key_of(name)
+        if topic_key and name not in engine_keys:
+            advice = f"write the topic setting {topic_key!r} in [{_TOPIC_DEFAULTS}]"
+            raise UnknownSettingError(name, source).advised(advice)
     limits = {name: values.pop(name) for name in list(values) if name.startswith(_LIMITS)}
     topic_defaults = flat_names(defaults, source)
     core_config = TopicConfig()  # the settings of plugins are checked when the plugins are loaded
@@ -130,15 +136,19 @@ def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
     try:
         if path.exists() and not path.is_file():  # opening a FIFO would block until a writer opens it
             raise ConfigError(f"{path} is not a regular file: give the path of a settings file")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows write a byte order mark
     except FileNotFoundError:
         hint = ": use --set KEY=VALUE for a setting of one topic" if "=" in path.name else ""
         raise ConfigError(f"there is no settings file at {path}{hint}") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        hint = ': quote a name that extends another one, such as "tier.cache.dir" beside tier'
-        raise ConfigError(f"{path} is not valid TOML: {error}{hint if 'overwrite' in str(error) else ''}") from error
+        hint = ""
+        if "overwrite" in str(error):
+            hint = ': quote a name that extends another one, such as "tier.cache.dir" beside tier'
+        elif path.suffix == ".properties":
+            hint = ': write the settings as in log.dirs = ["/data/kafka"], not as in the properties file of a broker'
+        raise ConfigError(f"{path} is not valid TOML: {error}{hint}") from error
 
 
 def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:

@@ -303,7 +303,7 @@ class TopicConfig(Section):
             first = name.partition(".")[0]
             # if ``first`` is the name of a plugin, suggest only settings of this plugin
             suggestions = sections[first].keys() if first in sections else known_names
-            nearest = _topic_key_of(name) or next(iter(difflib.get_close_matches(name, sorted(suggestions), n=1)), "")
+            nearest = topic_key_of(name) or next(iter(difflib.get_close_matches(name, sorted(suggestions), n=1)), "")
             is_foreign = is_of_plugin(name) and first not in sections and not nearest
             where = f"{source} (no installed plugin has this setting)" if is_foreign else source
             raise UnknownSettingError(name, where, nearest)
@@ -378,7 +378,7 @@ class TopicConfig(Section):
         return levels[codec] if codec in levels else getattr(self.sections.get(codec), "level", None)
 
 
-def _topic_key_of(name: str) -> str:
+def topic_key_of(name: str) -> str:
     """Return the topic setting for Kafka's broker setting ``name``, which sets its default; "" if there is none."""
     topic_keys = TopicConfig.keys()
     candidates = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))

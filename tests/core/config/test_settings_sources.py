@@ -162,6 +162,11 @@ def test_a_variable_of_no_plugins_setting_is_an_error_with_the_nearest(variable:
         ("[topic_defaults]\n'retention.ms' = 'x'", "retention.ms='x'"),
         ("topic_defaults = 5", "[topic_defaults] must be a table source=FILE"),
         ("limits = 5", "unknown setting 'limits' source=FILE"),
+        (
+            "segment.bytes = 5",
+            "'segment.bytes' source=FILE: write the topic setting 'segment.bytes' in [topic_defaults]",
+        ),
+        ("log.retention.ms = 5", "source=FILE: write the topic setting 'retention.ms' in [topic_defaults]"),
         ("plugins = 5", "unknown setting 'plugins' source=FILE"),
         ("[plugins]\nblok = ['x']", "did you mean 'plugins.block'"),
         ("'log.dirs' = ['a']\n[log]\ndirs = ['b']", "log.dirs is given twice source=FILE"),
@@ -176,6 +181,20 @@ def test_an_error_in_a_settings_file_is_reported_with_its_path(tmp_path: Path, t
     with pytest.raises(ConfigError) as caught:
         read_settings(path, {})
     assert told.replace("FILE", str(path)) in str(caught.value)
+
+
+def test_a_byte_order_mark_and_line_ends_of_windows_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "stratalog.toml"
+    path.write_bytes(b"\xef\xbb\xbftier = 'file:///a'\r\n[log]\r\ndirs = ['b']\r\n")
+    settings = read_settings(path, {})
+    assert (settings.engine.tier, settings.engine.log_dirs) == ("file:///a", ("b",))
+
+
+def test_the_properties_of_a_broker_are_no_settings_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("log.dirs=/tmp/kafka-logs\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"not valid TOML.*: write the settings as in log.dirs = "):
+        read_settings(path, {})
 
 
 def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
