@@ -194,6 +194,13 @@ def test_a_uri_that_lacks_a_slash_is_corrected(name: str) -> None:
     assert not Path("s3:").exists()
 
 
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_a_home_directory_that_no_shell_has_replaced_is_not_created(name: str) -> None:
+    text = refused(ConfigError, lambda: DIRECTORIES[name]("~/logs"))
+    assert text == "only a shell replaces ~ in '~/logs': write the whole path, or ./~/logs for a folder ~"
+    assert not Path("~").exists()
+
+
 @pytest.mark.parametrize("name", TIERS)
 @pytest.mark.parametrize(
     ("uri", "kind", "said"),

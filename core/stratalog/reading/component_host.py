@@ -286,8 +286,13 @@ def split_scheme(location: str) -> tuple[str, str]:
     """Split ``scheme://rest`` into (scheme in lower case, rest); return ("", location) for a plain path.
 
     Raises:
-        ConfigError: the location has the form ``scheme:/rest``, with one slash, and no such path exists.
+        ConfigError: the location has the form ``scheme:/rest``, with one slash, or begins with ``~/``, and no such path
+            exists.
     """
+    if location.startswith("~/") and not os.path.lexists(location):
+        raise ConfigError(
+            f"only a shell replaces ~ in {location!r}: write the whole path, or ./{location} for a folder ~"
+        )
     scheme, mark, rest = location.partition("://")
     nearly = None if mark else _NEARLY_URI.fullmatch(location)
     if nearly is not None and not os.path.lexists(location):
