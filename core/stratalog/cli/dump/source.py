@@ -59,7 +59,7 @@ class LogSource(Source):
 def open_source(files: Vfs, path: Path) -> Iterator[Source]:
     """Yield an open file; raise ConfigError if there is no such file, and LogDirError if it cannot be opened."""
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
+        raise ConfigError(f"{path} is not a regular file" if path.exists() else f"there is no file {path}")
     with _naming_file(str(path)):
         descriptor = files.open(str(path.resolve()))  # Vfs.open follows no symbolic links
 

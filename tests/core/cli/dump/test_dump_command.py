@@ -386,6 +386,7 @@ def test_the_next_file_follows_whatever_is_wrong_with_one(
     missing = dump(tmp_path / "nothing.log", sound_log, tmp_path / "what", "--json")
     assert missing.code == 2
     assert [Path(item["file"]) for item in missing.items] == [sound_log]
+    assert "there is no file" in missing.err
     assert "nothing.log" in missing.err
     assert str(tmp_path / "what") in missing.err
 
@@ -408,6 +409,11 @@ def test_names_without_a_kind_are_refused(dump: RunCommand, tmp_path: Path, comp
     index.write_bytes(bytes.fromhex("0000000500001068"))
     entries = dump(index, "--kind", "index", "--base-offset", 100, "--json").items
     assert [(item["offset"], item["position"]) for item in entries] == [(105, 4200)]
+
+
+def test_a_device_is_not_a_missing_file(dump: RunCommand) -> None:
+    ended = dump("/dev/null")
+    assert (ended.code, ended.err) == (2, "error: /dev/null is not a regular file\n")
 
 
 def test_links_are_followed(dump: RunCommand, tmp_path: Path, components: Components) -> None:
