@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import click
@@ -22,6 +24,8 @@ def new(output: Output, kind: str, name: str, into: Path) -> int:
     """
     from stratalog.testing.new_plugin import new_plugin  # noqa: PLC0415 - imports pytest, which only this command needs
 
-    rows = [(str(path),) for path in new_plugin(kind, name, into)]
-    output.table(f"new plugin {name}", ("file",), rows)
+    paths = new_plugin(kind, name, into)
+    output.table(f"new plugin {name}", ("file",), [(str(path),) for path in paths])
+    folder = shlex.quote(os.path.join(os.curdir, paths[0].parent))  # noqa: PTH118 - pip needs ./, which Path removes
+    output.note(f"write the methods, run pip install {folder}, then stratalog check-plugin {name} --contracts")
     return 0

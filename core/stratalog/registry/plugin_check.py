@@ -151,6 +151,11 @@ def _candidate(name: str) -> Candidate | None:
     if Path(name).is_file() or _is_module(name):
         return None
     names = ", ".join(sorted({candidate.name for candidate in installed})) or "none"
+    if Path(name).is_dir():
+        raise UnknownComponentError(
+            f"{name} is a folder: name the Python file of the plugin, or install the folder by pip and name its entry "
+            f"point; installed entry points: {names}"
+        )
     raise UnknownComponentError(
         f"no installed distribution has the entry point {name!r}, and there is no such module or file; installed entry "
         f"points: {names}"

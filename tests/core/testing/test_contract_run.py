@@ -77,6 +77,11 @@ def test_a_name_that_is_nothing_names_the_three_choices() -> None:
         check_plugin("nothing")
 
 
+def test_a_folder_is_no_plugin(tmp_path: Path) -> None:
+    with pytest.raises(UnknownComponentError, match=f"{tmp_path} is a folder: name the Python file of the plugin, or"):
+        check_plugin(str(tmp_path))
+
+
 def test_a_file_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
     (finding,) = check_plugin(plugin(tmp_path, "1 / 0"))
     assert "ZeroDivisionError" in finding.text

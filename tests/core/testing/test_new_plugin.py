@@ -12,6 +12,7 @@ from typing import get_type_hints
 
 import pytest
 
+from stratalog.cli.app import run
 from stratalog.errors import ConfigError
 from stratalog.registry.plugin_check import check_plugin
 from stratalog.testing.new_plugin import kind_words, new_plugin
@@ -47,6 +48,16 @@ def test_a_folder_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     new_plugin("codec", "mine", tmp_path)
     with pytest.raises(ConfigError, match="exists already"):
         new_plugin("service", "mine", tmp_path)
+
+
+def test_the_command_shows_the_next_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for options, folder in ((["--into", "my plugins"], "'./my plugins/stratalog-mine'"), ([], "./stratalog-mine")):
+        assert run(["new-plugin", "codec", "mine", *options]) == 0
+        text = " ".join(capsys.readouterr().err.split())
+        assert text == f"write the methods, run pip install {folder}, then stratalog check-plugin mine --contracts"
 
 
 @pytest.mark.long
