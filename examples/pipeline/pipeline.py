@@ -1,6 +1,6 @@
 """Convert the clicks in a Kafka broker's directory to sessions (Parquet), profiles (a compacted topic) and a chart.
 
-    pip install 'stratalog[cli,spark]'
+    pip install '.[cli,spark]'
     python examples/pipeline/pipeline.py [--out FOLDER] [--master 'local[2, 4]']
 
 No broker runs. Each step prints what it did. At the end, the profiles are read back and compared with the sessions.
