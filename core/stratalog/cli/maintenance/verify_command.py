@@ -164,6 +164,7 @@ class _Verification:
             + (f", {self._record_count:,} records" if self._deep else "")
             + f": {self._problem_count or 'nothing'} wrong"
             + (f", {self._repair_count} repaired" if self._repair_count else "")
+            + (f"; logs that cannot be read: {len(read_errors)}" if read_errors else "")
         )
         if self._repairable_count and not self._repair:
             command = printable(f"stratalog verify {shlex.quote(str(path))} --repair")
