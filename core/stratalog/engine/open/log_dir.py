@@ -14,12 +14,7 @@ from typing import Final
 from stratalog.engine.open.directory_checkpoints import DirectoryCheckpoints
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
-from stratalog.errors import (
-    LogDirNotFoundError,
-    NotAFileError,
-    StorageError,
-    TopicExistsError,
-)
+from stratalog.errors import LogDirNotFoundError, NotAFileError, StorageError, TopicExistsError
 from stratalog.log.folder.directory_state import (
     DirectoryState,
     check_may_become_log_directory,
@@ -39,7 +34,7 @@ from stratalog.model.names import (
     partition_folder,
     random_uuid,
 )
-from stratalog.spi.segment_store import SegmentStore
+from stratalog.spi.segment_store import LogFiles, SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
 DELETE_DELAY_MS: Final = 60_000  # for -delete folders that an earlier engine or broker left
@@ -119,6 +114,10 @@ class LogDir:
         for log in list(self.logs.values()):
             log.maintenance.take_offline(error)
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
+
+    def files_of(self, log: TopicPartition) -> LogFiles:
+        """Return the files in the folder of a partition of the directory."""
+        return self.store.open_log(self.folders[log])
 
     def create(self, log: TopicPartition, topic_id: TopicId) -> None:
         """Create a partition's folder with its ``partition.metadata``. The folder is durable when the method returns.

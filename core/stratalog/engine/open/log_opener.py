@@ -118,7 +118,7 @@ class LogOpener:
         config = self._topics.config(name.topic)
         components, missing = self._host.available_components(config)
         refusal = None if missing is None else _refusal(name, missing)
-        files = directory.store.open_log(directory.folders[name])
+        files = directory.files_of(name)
         topic_id = self._topic_id(name, files)
         load_request = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
         if refusal is not None:

@@ -253,7 +253,7 @@ class _Restore:
             directory.logs[name].flush()
         directory.checkpoints.write()
         for plan in plans:
-            files = directory.store.open_log(directory.folders[plan.target])
+            files = directory.files_of(plan.target)
             files.remove(RESTORING_FILE)
             files.sync()
         directory.store.remove_small(RESTORE_NOTE_FILE)
@@ -292,7 +292,7 @@ class _Restore:
                 if topic not in ids:
                     ids[topic] = self._topic_id(directory, plan)
                 directory.create(plan.target, ids[topic])
-            files = directory.store.open_log(directory.folders[plan.target])
+            files = directory.files_of(plan.target)
             if files.read_small(RESTORING_FILE) is None:
                 _clear(files)
                 files.replace_small(RESTORING_FILE, b"")
@@ -316,7 +316,7 @@ class _Restore:
         on_bytes = dict(zip((plan.target for plan in plans), callbacks, strict=True))
 
         def work(plan: RestorePlan) -> int:
-            files = directory.store.open_log(directory.folders[plan.target])
+            files = directory.files_of(plan.target)
             only_epoch = FIRST_EPOCH if gets_new_id(plan, files) else None
             count = copy_segments(plan, files, on_bytes[plan.target], only_epoch)
             write_epochs(plan, files, only_epoch)
@@ -340,7 +340,7 @@ class _Restore:
         result = replace(
             _result_of(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions())
         )
-        files, epoch = directory.store.open_log(directory.folders[plan.target]), plan.leader_epoch
+        files, epoch = directory.files_of(plan.target), plan.leader_epoch
         if gets_new_id(plan, files):
             epoch = FIRST_EPOCH
             log = assign_new_id(log, files, lambda: self._open(directory, plan))
@@ -348,7 +348,7 @@ class _Restore:
         return result
 
     def _open(self, directory: LogDir, plan: RestorePlan) -> Log:
-        files, config = directory.store.open_log(directory.folders[plan.target]), TopicConfig()
+        files, config = directory.files_of(plan.target), TopicConfig()
         request = LoadRequest(
             clean=True, recovery_point=0, log_start=plan.view.log_start, high_watermark=None, writable=True
         )

@@ -143,7 +143,7 @@ class Attacher:
             occupied_paths = [
                 directory.store.path(directory.folders[log])
                 for directory, log in folders
-                if not is_empty_folder(directory.store.open_log(directory.folders[log]))
+                if not is_empty_folder(directory.files_of(log))
             ]
         if occupied_paths:
             raise AttachError(

@@ -40,7 +40,7 @@ def close_log(log: Log, source: LogDir) -> LogOffsets:
     Raises:
         StorageError: the log is out of service, or was not closed cleanly. The log may be closed nevertheless.
     """
-    files = source.store.open_log(source.folders[log.name])
+    files = source.files_of(log.name)
     files.remove(MOVED_FILE)
     files.sync()
     if not log.close():
@@ -55,7 +55,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
         StorageError: the copy failed. The log is moved only if ``has_arrived`` returns True.
     """
     name = log.name
-    files = source.store.open_log(source.folders[name])
+    files = source.files_of(name)
     copy = future_folder(name, random_uuid(env.chance))
     try:
         _copy_files(files, target.store.open_log(copy, create=True))
@@ -94,7 +94,7 @@ def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: 
     The old directory's cleaner checkpoint then lacks the log. On a full disk, a later checkpoint removes the log.
     """
     source.set_aside(name, delay_ms)
-    files = target.store.open_log(target.folders[name])
+    files = target.files_of(name)
     files.remove(MOVED_FILE)
     files.sync()
     with contextlib.suppress(OutOfResourcesError):  # the log is moved: an error would report the opposite
@@ -147,7 +147,7 @@ def remove_copies(dirs: Sequence[LogDir]) -> None:
 
 
 def _has_note(directory: LogDir, name: TopicPartition) -> bool:
-    return directory.store.open_log(directory.folders[name]).read_small(MOVED_FILE) is not None
+    return directory.files_of(name).read_small(MOVED_FILE) is not None
 
 
 def _end_of(directory: LogDir, name: TopicPartition) -> tuple[str, int]:
@@ -155,7 +155,7 @@ def _end_of(directory: LogDir, name: TopicPartition) -> tuple[str, int]:
 
     Compare the results as tuples: each append increases the tuple, and retention and compaction do not reduce it.
     """
-    files = directory.store.open_log(directory.folders[name]).list()
+    files = directory.files_of(name).list()
     logs = (file for file in files if file.name.endswith(LOG_SUFFIX) and parse_segment_file(file.name))
     return max(((file.name, file.size_bytes) for file in logs), default=("", 0))
 
