@@ -105,7 +105,11 @@ def archive(
     check_tier_is_outside(place.uri, settings.engine, directories)
     with ExitStack() as stack:
         host = stack.enter_context(open_host(settings))
-        stores = [stack.enter_context(_source(host, directory)) for directory in directories]
+        stores: list[SegmentStore] = []
+        for directory in directories:
+            check_directory(Path(directory))
+            stores.append(stack.enter_context(host.segment_store(directory, read_only=True)))
+            check_log_directory(stores[-1])
         copy_rate = CopyRate(rate, host.env.clock)
         plan = ArchivePlan(
             config=_topic_config(host, settings, layout),
@@ -118,18 +122,6 @@ def archive(
         archiver = Archiver(stores, tier, host.components(TopicConfig()), plan)
         run = _Run(output, archiver, host.env.clock, settings.engine)
         return run.follow(round(interval * 1000)) if follow else run.once()
-
-
-def _source(host: ComponentHost, directory: str) -> SegmentStore:
-    """Open a log directory for reading."""
-    check_directory(Path(directory))
-    store = host.segment_store(directory, read_only=True)
-    try:
-        check_log_directory(store)
-    except BaseException:
-        store.close()
-        raise
-    return store
 
 
 def _topic_config(host: ComponentHost, settings: Settings, layout: str | None) -> TopicConfig:
