@@ -239,32 +239,27 @@ def operation_of(environ: Mapping[str, Any]) -> str:
     query = frozenset(parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True))
     in_object = "/" in environ.get("PATH_INFO", "").strip("/")
     table = _OBJECT_OPERATIONS if in_object else _BUCKET_OPERATIONS
-    return next((name for verb, needed, name in table if verb == method and needed <= query), method)
+    return next((name for verb, needed, name in table if verb == method and query.issuperset(needed)), method)
 
 
-_OBJECT_OPERATIONS: Final = tuple(
-    (verb, frozenset(needed), name)
-    for verb, needed, name in (
-        ("PUT", ("partNumber", "uploadId"), "UploadPart"),
-        ("POST", ("uploadId",), "CompleteMultipartUpload"),
-        ("POST", ("uploads",), "CreateMultipartUpload"),
-        ("DELETE", ("uploadId",), "AbortMultipartUpload"),
-        ("DELETE", (), "DeleteObject"),
-        ("GET", (), "GetObject"),
-        ("HEAD", (), "HeadObject"),
-        ("PUT", (), "PutObject"),
-    )
+# method, parameters and name of each operation; of several matching operations, the first one counts
+_OBJECT_OPERATIONS: Final = (
+    ("PUT", ("partNumber", "uploadId"), "UploadPart"),
+    ("POST", ("uploadId",), "CompleteMultipartUpload"),
+    ("POST", ("uploads",), "CreateMultipartUpload"),
+    ("DELETE", ("uploadId",), "AbortMultipartUpload"),
+    ("DELETE", (), "DeleteObject"),
+    ("GET", (), "GetObject"),
+    ("HEAD", (), "HeadObject"),
+    ("PUT", (), "PutObject"),
 )
-_BUCKET_OPERATIONS: Final = tuple(
-    (verb, frozenset(needed), name)
-    for verb, needed, name in (
-        ("GET", ("list-type",), "ListObjectsV2"),
-        ("GET", ("uploads",), "ListMultipartUploads"),
-        ("POST", ("delete",), "DeleteObjects"),
-        ("HEAD", (), "HeadBucket"),
-        ("PUT", (), "CreateBucket"),
-        ("DELETE", (), "DeleteBucket"),
-    )
+_BUCKET_OPERATIONS: Final = (
+    ("GET", ("list-type",), "ListObjectsV2"),
+    ("GET", ("uploads",), "ListMultipartUploads"),
+    ("POST", ("delete",), "DeleteObjects"),
+    ("HEAD", (), "HeadBucket"),
+    ("PUT", (), "CreateBucket"),
+    ("DELETE", (), "DeleteBucket"),
 )
 
 
