@@ -16,7 +16,7 @@ import pytest
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError
 from stratalog.model.records import Record
-from stratalog.testing.contracts.engine_bed import OTHER, TOPIC, EngineBed, EngineSetup
+from stratalog.testing.contracts.engine_bed import OTHER, TOPIC, EngineBed, EngineSetup, errors_of
 from stratalog.testing.power_loss import PowerLossVfs
 
 _STATES = 6  # number of states of the disk that the test of a power loss checks
@@ -199,9 +199,7 @@ class EngineContract:
         self, bed: EngineBed, engine_setup: EngineSetup, changed_setup: EngineSetup
     ) -> None:
         """An engine with ``changed_setup`` reads records that ``engine_setup`` wrote, and its own new records."""
-        with bed.filled(engine_setup) as engine:
-            bed.evict(engine)
-            bed.append(engine)
+        self._fill(bed, engine_setup)
         for _ in range(2):
             with bed.open(changed_setup) as engine:
                 bed.check(engine)
@@ -231,11 +229,7 @@ class EngineContract:
             bed.check(engine)
 
     def test_an_engine_without_the_plugin_names_it(
-        self,
-        bed: EngineBed,
-        engine_setup: EngineSetup,
-        setup_without: EngineSetup,
-        caplog: pytest.LogCaptureFixture,
+        self, bed: EngineBed, engine_setup: EngineSetup, setup_without: EngineSetup, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Without the plugin, an error or a warning contains ``missing``."""
         self._fill(bed, engine_setup)
@@ -265,21 +259,13 @@ class EngineContract:
     @staticmethod
     def _use(bed: EngineBed, engine: Engine) -> list[StorageError]:
         """Append, read, roll and run all background work on an engine without the plugin; return the errors."""
-        errors = list[StorageError]()
         calls: list[Callable[[], object]] = [
             *(partial(bed.append, engine, topics=[topic]) for topic in (TOPIC, OTHER)),
             lambda: list(engine.log(TOPIC, 0).records()),
             lambda: list(engine.log(TOPIC, 0).records_with_key(b"key 1")),
             lambda: bed.roll(engine),
         ]
-        for call in calls:
-            try:
-                call()
-            except StorageError as error:
-                errors.append(error)
-        for duty_errors in bed.maintained(engine):
-            errors += duty_errors
-        return errors
+        return [error for errors in (*map(errors_of, calls), *bed.maintained(engine)) for error in errors]
 
     @staticmethod
     def _check_states(bed: EngineBed, setup: EngineSetup, states: list[tuple[Path, int]]) -> None:

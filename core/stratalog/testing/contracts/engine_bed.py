@@ -87,10 +87,7 @@ class EngineBed:
     def open_reader(self, setup: EngineSetup) -> Reader:
         """Return a reader of the tier, which does not use the log directory."""
         return open_reader(
-            self._tier_of(setup),
-            tier_options=setup.tier_options,
-            plugins=setup.plugins,
-            config=dict(setup.config),
+            self._tier_of(setup), tier_options=setup.tier_options, plugins=setup.plugins, config=dict(setup.config)
         )
 
     def filled(self, setup: EngineSetup, files: Vfs | None = None, durability: str | None = None) -> Engine:
@@ -150,7 +147,7 @@ class EngineBed:
         for moved_ms in (0, _DAY_MS):
             self.clock.advance_ms(moved_ms)
             for duty in duties:
-                yield _errors_of(duty)
+                yield errors_of(duty)
 
     def check(self, source: Engine | Reader) -> None:
         """Read each topic whole, from each offset, and by some keys. Fail unless they equal ``acknowledged``."""
@@ -166,10 +163,10 @@ class EngineBed:
         return setup.tier or self._tier.as_uri()
 
 
-def _errors_of(duty: Callable[[], object]) -> list[StorageError]:
-    """Run ``duty``; return the StorageError that it raises, or the StorageErrors in its results."""
+def errors_of(call: Callable[[], object]) -> list[StorageError]:
+    """Return the StorageError that ``call`` raises, or the StorageErrors in the results that it returns."""
     try:
-        results = duty()
+        results = call()
     except StorageError as error:
         return [error]
     result_errors = [getattr(result, "error", None) for result in results] if isinstance(results, tuple) else []
@@ -177,7 +174,4 @@ def _errors_of(duty: Callable[[], object]) -> list[StorageError]:
 
 
 def _content(record: Record) -> Content:
-    return (
-        None if record.key is None else bytes(record.key),
-        None if record.value is None else bytes(record.value),
-    )
+    return (None if record.key is None else bytes(record.key), None if record.value is None else bytes(record.value))

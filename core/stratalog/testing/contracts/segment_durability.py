@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -114,13 +114,11 @@ class SegmentDurabilityContract(SegmentFilesContract):
             for place in places:
                 place.replace_small("small", b"new" * 500)
             files.before = None
-            after = list(_states(files, tmp_path / "after"))
+            after = _states(files, tmp_path / "after")
             for allowed, states in (((b"old" * 400, b"new" * 500), during), ((b"new" * 500,), after)):
-                for state in states:
-                    with _open(provider, state) as store_left:
-                        store_left.acquire()
-                        assert store_left.read_small("small") in allowed
-                        assert store_left.open_log(LOG).read_small("small") in allowed
+                for store_left in _acquired(provider, states):
+                    assert store_left.read_small("small") in allowed
+                    assert store_left.open_log(LOG).read_small("small") in allowed
 
     def test_names_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
         """``LogFiles.sync`` makes file names durable. The store's own changes of names are durable when it returns."""
@@ -137,16 +135,22 @@ class SegmentDurabilityContract(SegmentFilesContract):
             store.rename_log("old-0", "new-0")
             store.replace_small("small", b"1")
             store.remove_small("small")
-            for state in _states(files, tmp_path / "left"):
-                with _open(provider, state) as store_left:
-                    store_left.acquire()
-                    assert sorted(store_left.logs()) == ["new-0", LOG]
-                    assert [entry.name for entry in store_left.open_log(LOG).list()] == ["c.log", "d.log"]
-                    assert store_left.read_small("small") is None
+            for store_left in _acquired(provider, _states(files, tmp_path / "left")):
+                assert sorted(store_left.logs()) == ["new-0", LOG]
+                assert [entry.name for entry in store_left.open_log(LOG).list()] == ["c.log", "d.log"]
+                assert store_left.read_small("small") is None
 
 
 def _open(provider: Provider[SegmentStore], place: Path, files: Vfs | None = None) -> SegmentStore:
     return provider.open(open_context(location=str(place), env=None if files is None else Env(files=files)))
+
+
+def _acquired(provider: Provider[SegmentStore], places: Iterable[Path]) -> Iterator[SegmentStore]:
+    """Yield an open, acquired store of each directory, one after the other."""
+    for place in places:
+        with _open(provider, place) as store:
+            store.acquire()
+            yield store
 
 
 @contextlib.contextmanager
@@ -180,10 +184,8 @@ def _states(files: PowerLossVfs, folder: Path) -> Iterator[Path]:
 
 def _logs_left(provider: Provider[SegmentStore], files: PowerLossVfs, folder: Path) -> Iterator[LogFiles]:
     """Yield the log in each state of the disk that a power loss at this point may leave."""
-    for state in _states(files, folder):
-        with _open(provider, state) as store:
-            store.acquire()
-            yield store.open_log(LOG)
+    for store in _acquired(provider, _states(files, folder)):
+        yield store.open_log(LOG)
 
 
 @contextlib.contextmanager
