@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -94,17 +94,13 @@ class TierDuties:
         assert remote is not None
         if not view.is_leader:  # it has become a follower since ``_may_create``
             return
-        try:
-            with log.maintenance.stop_if_fenced(view.leader_epoch):
-                remote.create(
-                    leader_epoch=view.leader_epoch,
-                    log_start=view.offsets.log_start,
-                    high_watermark=view.offsets.high_watermark,
-                    topic=topic,
-                )
-        except StorageError as error:
-            self._note(log.name, str(error))
-            raise
+        with self._noting(log.name), log.maintenance.stop_if_fenced(view.leader_epoch):
+            remote.create(
+                leader_epoch=view.leader_epoch,
+                log_start=view.offsets.log_start,
+                high_watermark=view.offsets.high_watermark,
+                topic=topic,
+            )
 
     def offload(self, log: Log, on_bytes: OnBytes = uncounted) -> OffloadResult | None:
         """Offload one log once, and evict local segments if ``local.hard.limit.bytes`` requires an eviction.
@@ -113,7 +109,8 @@ class TierDuties:
         the limit, only segments that its leader has offloaded are evicted. ``on_bytes`` is called with the sizes of the
         pieces that were sent. Raises the errors of ``offload_log`` and ``rejoin``.
         """
-        remote = self._connect_remote(log)
+        with self._noting(log.name):
+            remote = self._opener.connect_remote(log)
         if remote is not None and not log.is_leader:
             self._follow(log, remote)
         if remote is None:
@@ -122,16 +119,15 @@ class TierDuties:
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
             return None
         try:
-            if self._may_create(log):
-                self._create(log, self._opener.note_of(log.name.topic))
-            result = self._copy(log, remote, on_bytes)
-            relieve(log)
-            if _is_pressed(log) and result.tier_end >= log.view().segments[-1].base_offset:
-                log.roll()  # the remaining records are in the active segment; the next offload moves them
-        except StorageError as error:
-            self._note(log.name, str(error))
-            if isinstance(error, PluginError):
-                self._pause(log.name, error)
+            with self._noting(log.name):
+                if self._may_create(log):
+                    self._create(log, self._opener.note_of(log.name.topic))
+                result = self._copy(log, remote, on_bytes)
+                relieve(log)
+                if _is_pressed(log) and result.tier_end >= log.view().segments[-1].base_offset:
+                    log.roll()  # the remaining records are in the active segment; the next offload moves them
+        except PluginError as error:
+            self._pause(log.name, error)
             raise
         self._note(log.name, "")
         with self._lock:
@@ -152,14 +148,6 @@ class TierDuties:
             self._pauses[name] = _Pause(failures, self._clock.monotonic_ns() + pause_ms * 1_000_000)
         _LOGGER.warning("a plugin prevents offloading: log=%s next try in %d ms: %s", name, pause_ms, error)
 
-    def _connect_remote(self, log: Log) -> TierLog | None:
-        """Return the result of ``LogOpener.connect_remote``. Record an error as the error of the log's last offload."""
-        try:
-            return self._opener.connect_remote(log)
-        except StorageError as error:
-            self._note(log.name, str(error))
-            raise
-
     def failing(self) -> frozenset[TopicPartition]:
         """Return the names of the logs whose last offload failed, or whose first manifest root could not be created."""
         with self._lock:
@@ -167,11 +155,8 @@ class TierDuties:
 
     def _follow(self, log: Log, remote: TierLog) -> None:
         """Evict segments that the leader has offloaded if ``local.hard.limit.bytes`` requires an eviction."""
-        try:
+        with self._noting(log.name):
             remote.refresh()
-        except StorageError as error:
-            self._note(log.name, str(error))
-            raise
         self._note(log.name, "")
         log.maintenance.refresh_remote()
         relieve(log)
@@ -246,6 +231,15 @@ class TierDuties:
     def _note(self, name: TopicPartition, error: str) -> None:
         with self._lock:
             self._errors[name] = error
+
+    @contextlib.contextmanager
+    def _noting(self, name: TopicPartition) -> Iterator[None]:
+        """Record a StorageError of the block as the error of the log's last offload."""
+        try:
+            yield
+        except StorageError as error:
+            self._note(name, str(error))
+            raise
 
     def _copy(self, log: Log, remote: TierLog, on_bytes: OnBytes) -> OffloadResult:
         """Offload the segments that wait now. No lock is held during a wait for the rate, which can take hours."""
