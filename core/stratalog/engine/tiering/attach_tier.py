@@ -136,15 +136,13 @@ class Attacher:
         """Remove the folders of an interrupted attach to the same tier. Raise AttachError if other folders exist."""
         note = self._first.read_small(ATTACH_NOTE_FILE)
         folders = [(directory, log) for directory in self._open_logs.dirs for log in directory.folders]
-        if note is None:
-            occupied_paths = [directory.store.path(directory.folders[log]) for directory, log in folders]
-        else:
+        if note is not None:
             self._check_same_tier(note)
-            occupied_paths = [
-                directory.store.path(directory.folders[log])
-                for directory, log in folders
-                if not is_empty_folder(directory.files_of(log))
-            ]
+        occupied_paths = [
+            directory.store.path(directory.folders[log])
+            for directory, log in folders
+            if note is None or not is_empty_folder(directory.files_of(log))
+        ]
         if occupied_paths:
             raise AttachError(
                 f"the directories contain logs such as {occupied_paths[0]}: attach the tier to empty directories, or "
@@ -200,11 +198,8 @@ class Attacher:
                 )
 
     def _take_over(self, remotes: Sequence[TierLog]) -> list[AttachedLog]:
-        names, callbacks = (
-            [remote.name for remote in remotes],
-            counters(self._request.progress, remotes, TierLog.known_bytes),
-        )
-        on_bytes = dict(zip(names, callbacks, strict=True))
+        callbacks = counters(self._request.progress, remotes, TierLog.known_bytes)
+        on_bytes = dict(zip((remote.name for remote in remotes), callbacks, strict=True))
 
         def work(remote: TierLog) -> AttachedLog:
             attached_log = take_over(remote, self._host.components(self._topics.config(remote.name.topic)))
