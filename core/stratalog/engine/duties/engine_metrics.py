@@ -6,7 +6,7 @@ Reading a value takes no lock of a log, opens no file and sends no request to a 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from stratalog.engine.duties.scheduler import DutyStatus
@@ -76,6 +76,11 @@ def _row(
     return _Row(Metric(f"stratalog_{name}", kind, doc, labels, kafka), read)
 
 
+def _labelled(label: str, *rows: _Row[T]) -> tuple[_Row[T], ...]:
+    """Return the rows of metrics whose samples differ in the value of one label."""
+    return tuple(_Row(replace(row.metric, labels=(label,)), row.read) for row in rows)
+
+
 def _log_row(name: str, doc: str, read: Callable[[_LogState], float | None], kafka: str = "") -> _Row[_LogState]:
     return _row(f"log_{name}", doc, read, ("topic", "partition"), kafka)
 
@@ -103,8 +108,8 @@ _ENGINE: Final[tuple[_Row[EngineState], ...]] = (
         kafka="remote-copy-throttle-time",
     ),
 )
-_DIRS: Final[tuple[_Row[bool], ...]] = (
-    _row("log_dir_offline", "1 if the log directory is out of service.", int, ("path",), "LogDirectoryOffline"),
+_DIRS: Final[tuple[_Row[bool], ...]] = _labelled(
+    "path", _row("log_dir_offline", "1 if the log directory is out of service.", int, kafka="LogDirectoryOffline")
 )
 _LOGS: Final[tuple[_Row[_LogState], ...]] = (
     _log_row("start_offset", "Log start offset.", lambda state: state.view.offsets.log_start, "LogStartOffset"),
@@ -180,49 +185,31 @@ _LOGS: Final[tuple[_Row[_LogState], ...]] = (
         lambda state: None if state.view.remote is None else int(state.failing),
     ),
 )
-_DUTIES: Final[tuple[_Row[DutyStatus], ...]] = (
-    _row("duty_runs_total", "Number of runs of a background duty.", lambda duty: duty.runs, ("duty",)),
-    _row("duty_failures_total", "Number of failed runs of a background duty.", lambda duty: duty.failures, ("duty",)),
-    _row(
-        "duty_failing_runs",
-        "Number of failed runs since the last successful one.",
-        lambda duty: duty.failing,
-        ("duty",),
-    ),
+_DUTIES: Final[tuple[_Row[DutyStatus], ...]] = _labelled(
+    "duty",
+    _row("duty_runs_total", "Number of runs of a background duty.", lambda duty: duty.runs),
+    _row("duty_failures_total", "Number of failed runs of a background duty.", lambda duty: duty.failures),
+    _row("duty_failing_runs", "Number of failed runs since the last successful one.", lambda duty: duty.failing),
 )
-_LISTENERS: Final[tuple[_Row[int], ...]] = (
-    _row("listener_failures_total", "Number of exceptions that a plugin's listeners raised.", float, ("plugin",)),
+_LISTENERS: Final[tuple[_Row[int], ...]] = _labelled(
+    "plugin", _row("listener_failures_total", "Number of exceptions that a plugin's listeners raised.", float)
 )
-_REQUESTS: Final[tuple[_Row[RequestMetrics], ...]] = (
-    _row(
-        "tier_requests_total",
-        "Number of requests to the store, including retries.",
-        lambda metrics: metrics.requests,
-        ("kind",),
-    ),
-    _row("tier_request_failures_total", "Number of failed requests.", lambda metrics: metrics.failures, ("kind",)),
-    _row("tier_request_retries_total", "Number of retries.", lambda metrics: metrics.retries, ("kind",)),
-    _row(
-        "tier_moved_bytes_total",
-        "Bytes that successful requests transferred.",
-        lambda metrics: metrics.moved_bytes,
-        ("kind",),
-    ),
+_REQUESTS: Final[tuple[_Row[RequestMetrics], ...]] = _labelled(
+    "kind",
+    _row("tier_requests_total", "Number of requests to the store, including retries.", lambda kind: kind.requests),
+    _row("tier_request_failures_total", "Number of failed requests.", lambda kind: kind.failures),
+    _row("tier_request_retries_total", "Number of retries.", lambda kind: kind.retries),
+    _row("tier_moved_bytes_total", "Bytes that successful requests transferred.", lambda kind: kind.moved_bytes),
 )
-_CACHES: Final[tuple[_Row[CacheMetrics], ...]] = (
-    _row("tier_cache_bytes", "Bytes in a cache.", lambda cache: cache.size_bytes, ("cache",)),
-    _row("tier_cache_items", "Number of items in a cache.", lambda cache: cache.items, ("cache",)),
-    _row(
-        "tier_cache_hits_total",
-        "Number of lookups that found their item in a cache.",
-        lambda cache: cache.hits,
-        ("cache",),
-    ),
+_CACHES: Final[tuple[_Row[CacheMetrics], ...]] = _labelled(
+    "cache",
+    _row("tier_cache_bytes", "Bytes in a cache.", lambda cache: cache.size_bytes),
+    _row("tier_cache_items", "Number of items in a cache.", lambda cache: cache.items),
+    _row("tier_cache_hits_total", "Number of lookups that found their item in a cache.", lambda cache: cache.hits),
     _row(
         "tier_cache_misses_total",
         "Number of lookups that did not find their item in a cache.",
         lambda cache: cache.misses,
-        ("cache",),
     ),
 )
 
