@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 
 from stratalog import Log, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import ConfigError, NotLeaderOrFollowerError
@@ -47,17 +48,13 @@ class Faults:
         """
         self._drop_all()
 
-    @contextlib.contextmanager
-    def lost_requests(self, *apis: str) -> Iterator[None]:
+    def lost_requests(self, *apis: str) -> AbstractContextManager[None]:
         """Close the connection at each request of the named APIs, such as ``Produce``, without handling the request."""
-        with self._inject(self._lost_requests, apis):
-            yield
+        return self._inject(self._lost_requests, apis)
 
-    @contextlib.contextmanager
-    def lost_responses(self, *apis: str) -> Iterator[None]:
+    def lost_responses(self, *apis: str) -> AbstractContextManager[None]:
         """Handle each request of the named APIs, and close the connection instead of sending the response."""
-        with self._inject(self._lost_responses, apis):
-            yield
+        return self._inject(self._lost_responses, apis)
 
     @contextlib.contextmanager
     def _inject(self, faulty_apis: set[str], apis: Iterable[str]) -> Iterator[None]:

@@ -135,7 +135,7 @@ class _Balance:
         for topic in self._topics:
             for number in range(self._counts[topic]):
                 if (topic, number) not in owned:
-                    self._smallest(topic).add((topic, number))
+                    self.assigned[self._smallest(topic)].add((topic, number))
 
     def move(self) -> bool:
         """For each topic, move partitions from subscribers with many partitions to subscribers with few partitions.
@@ -155,9 +155,7 @@ class _Balance:
                 if not holders:
                     break
                 largest = max(holders, key=lambda member_id: (len(self.assigned[member_id]), member_id))
-                smallest = min(
-                    self._subscribers[topic], key=lambda member_id: (len(self.assigned[member_id]), member_id)
-                )
+                smallest = self._smallest(topic)
                 if len(self.assigned[largest]) - len(self.assigned[smallest]) <= 1:
                     break
                 partition = max(partition for partition in self.assigned[largest] if partition[0] == topic)
@@ -168,9 +166,9 @@ class _Balance:
                 is_moved = True
         return is_moved
 
-    def _smallest(self, topic: uuid.UUID) -> set[Partition]:
-        member_id = min(self._subscribers[topic], key=lambda candidate: (len(self.assigned[candidate]), candidate))
-        return self.assigned[member_id]
+    def _smallest(self, topic: uuid.UUID) -> str:
+        """Return the id of the topic's subscriber that has the fewest partitions."""
+        return min(self._subscribers[topic], key=lambda member_id: (len(self.assigned[member_id]), member_id))
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniformly, "range": assign_ranges}

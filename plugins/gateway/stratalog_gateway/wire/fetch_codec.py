@@ -18,7 +18,6 @@ from stratalog_gateway.wire.primitives import I32, I64, NO_TAGS, Reader, put_cou
 FIRST_FLEXIBLE: Final = 12
 FIRST_WITH_TOPIC_IDS: Final = 13
 _FIRST_WITH_SESSIONS: Final = 7
-_FIRST_WITHOUT_REPLICA: Final = 15
 _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
 _COPIED_BYTES: Final = 16 << 10  # smaller batches are copied between the fields instead of being sent as a piece
