@@ -79,10 +79,9 @@ class StratalogSource(DataSource):
         Raise ConfigError if the mode is not ``append``, or an option is wrong.
         """
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
-        from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers do not need it
+        from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - readers do not need it
 
-        check_append(overwrite=overwrite)
-        return BatchWriter(SinkOptions(self.options), schema)
+        return BatchWriter(SinkOptions(self.options, overwrite=overwrite), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
         """Return the writer for ``df.writeStream``.
@@ -90,10 +89,9 @@ class StratalogSource(DataSource):
         Raise ConfigError if the output mode is complete, or an option is wrong.
         """
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
-        from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers do not need it
+        from stratalog_spark.write.sink import StreamWriter  # noqa: PLC0415 - readers do not need it
 
-        check_append(overwrite=overwrite)
-        return StreamWriter(SinkOptions(self.options), schema)
+        return StreamWriter(SinkOptions(self.options, overwrite=overwrite), schema)
 
 
 def _names(schema: StructType) -> tuple[str, ...]:

@@ -135,12 +135,9 @@ def restore_location(location: str) -> str:
     if not location.startswith("file:/") or location.startswith("file://"):
         return location
     path = location.removeprefix("file:")
-    return path if _has_logs(path) else f"file://{path}"
-
-
-def _has_logs(path: str) -> bool:
     try:
         with open_reader(path) as reader:
-            return bool(reader.partitions())
+            has_logs = bool(reader.partitions())
     except LogDirNotFoundError:
-        return False
+        has_logs = False
+    return path if has_logs else f"file://{path}"

@@ -21,10 +21,15 @@ _IGNORED_SINK_NAMES: Final = ("includeHeaders", *CONSUMER_NAMES)
 class SinkOptions(SparkOptions):
     """Checked options of one write.
 
-    Raises UnknownSettingError for an unknown name, and ConfigError if a value is wrong or missing.
+    ``overwrite`` is True for a write that would replace the rows of the target.
+
+    Raises UnknownSettingError for an unknown name, and ConfigError if a value is wrong or missing, or if ``overwrite``
+    is True: a log can only be appended to.
     """
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], *, overwrite: bool = False) -> None:
+        if overwrite:
+            raise ConfigError('a log can only be appended to: use mode("append"), or output mode append or update')
         super().__init__(options, SINK_NAMES, effective=(_COMPRESSION,), ignored=_IGNORED_SINK_NAMES)
         path = self._get("path")
         if not path:

@@ -38,12 +38,6 @@ _ArrowStreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Dat
 """Base class of the stream writer; from Spark 4.1 on, a writer of Arrow batches."""
 
 
-def check_append(*, overwrite: bool) -> None:
-    """Raise ConfigError if ``overwrite`` is True: a log can only be appended to."""
-    if overwrite:
-        raise ConfigError('a log can only be appended to: use mode("append"), or output mode append or update')
-
-
 @dataclass(slots=True)
 class Written(WriterCommitMessage):
     """Segments that one task staged, and the WriteMark of the write. The mark is None if the write has no mark."""
