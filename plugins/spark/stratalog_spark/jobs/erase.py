@@ -99,7 +99,15 @@ def _count_records(job: ReplaceJob, reader: Reader, key_set: KeySet, logs: Itera
     source = job.source
 
     def count_keys(split: Split) -> dict[Place, int]:
-        return _count_split(source, split, key_set)
+        split_counts = Counter[Place]()
+        bases = {
+            log: sorted({piece.base_offset for piece in split.pieces if piece.log == log})
+            for log in {piece.log for piece in split.pieces}
+        }
+        for log, batch in scan(source, split, columns=("offset", "key")):
+            offsets = batch.column("offset").to_numpy()[key_set.contains(batch.column("key"))]
+            split_counts.update((log, bases[log][bisect_right(bases[log], offset) - 1]) for offset in offsets.tolist())
+        return dict(split_counts)
 
     ranges = [OffsetRange(name, 0, _NO_END) for name in logs]
     splits = list(_add_deleted(plan_splits(reader, ranges, usual_splits=task_count(job.spark))))
@@ -122,19 +130,6 @@ def _add_deleted(splits: Iterable[Split]) -> Iterator[Split]:
             seen_logs.add(piece.log)
             pieces.append(piece._replace(start=piece.base_offset, position=0) if is_first else piece)
         yield replace(split, pieces=tuple(pieces))
-
-
-def _count_split(source: ReadSource, split: Split, key_set: KeySet) -> dict[Place, int]:
-    """Return the number of records with the keys in each segment of a split that has such records."""
-    counts = Counter[Place]()
-    bases = {
-        log: sorted({piece.base_offset for piece in split.pieces if piece.log == log})
-        for log in {piece.log for piece in split.pieces}
-    }
-    for log, batch in scan(source, split, columns=("offset", "key")):
-        offsets = batch.column("offset").to_numpy()[key_set.contains(batch.column("key"))]
-        counts.update((log, bases[log][bisect_right(bases[log], offset) - 1]) for offset in offsets.tolist())
-    return dict(counts)
 
 
 def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[ReplaceSpan]:
