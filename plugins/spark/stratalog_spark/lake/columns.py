@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -50,7 +51,7 @@ def value_columns(kind: Any) -> Any:
     Raises:
         ConfigError: a field has the name of a column for the record's properties, such as ``kafka_offset``.
     """
-    fields = [column for column in map(_storable_field, kind) if column is not None]
+    fields = _storable_fields(kind)
     conflicting = sorted(RESERVED.intersection(field.name for field in fields))
     if conflicting:
         raise ConfigError(f"the value has a field {conflicting[0]!r}, which is the name of a column of the record")
@@ -62,7 +63,7 @@ def storable_schema(schema: Any) -> Any:
 
     A column of the type null is left out.
     """
-    return pa.schema([column for column in map(_storable_field, schema) if column is not None])
+    return pa.schema(_storable_fields(schema))
 
 
 def add_missing_columns(table: Any, needed: Any, name: str) -> Any:
@@ -108,10 +109,10 @@ def _merge_types(old: Any, new: Any, name: str, path: str) -> Any:
     )
 
 
-def _storable_field(field: Any) -> Any:
-    """Return a field with a type that Iceberg and Delta can store, or None if it can only contain null."""
-    kind = _storable_type(field.type)
-    return None if kind is None else pa.field(field.name, kind)
+def _storable_fields(fields: Iterable[Any]) -> list[Any]:
+    """Return fields with types that Iceberg and Delta can store. Fields that can only contain null are left out."""
+    kinds = [(field.name, _storable_type(field.type)) for field in fields]
+    return [pa.field(name, kind) for name, kind in kinds if kind is not None]
 
 
 def _storable_type(kind: Any) -> Any:
@@ -119,7 +120,7 @@ def _storable_type(kind: Any) -> Any:
     if types.is_null(kind):
         return None
     if types.is_struct(kind):
-        fields = [field for field in map(_storable_field, kind) if field is not None]
+        fields = _storable_fields(kind)
         return pa.struct(fields) if fields else None
     if types.is_map(kind):
         key, item = _storable_type(kind.key_type), _storable_type(kind.item_type)

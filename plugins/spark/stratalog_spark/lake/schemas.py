@@ -24,12 +24,7 @@ _PRIMITIVES: Final[dict[str, Any]] = {
 }
 
 Schemas: TypeAlias = "Mapping[int | None, object] | Callable[[int], object] | Path | str"
-"""Schemas of the values.
-
-One of: a mapping from ids to schemas; a folder with one file ``ID.avsc``, ``ID.json``, ``ID.proto`` or ``ID.pb`` for
-each id; a function that returns the schema of an id, and raises LookupError if the id has none. The key None of a
-mapping is for values without the prefix of a schema registry.
-"""
+"""Schemas of the values: the argument ``schemas`` of ``sync``, which describes them."""
 
 
 Parser: TypeAlias = JsonValues | AvroValues | ProtobufValues
@@ -41,7 +36,7 @@ class SchemaSet:
 
     Args:
         kind: ``raw``, ``json``, ``avro`` or ``protobuf``.
-        schemas: schemas by id, or a folder or function that provides them (see ``Schemas``). None for ``raw``.
+        schemas: see ``Schemas``. None for ``raw``.
 
     Raises:
         ConfigError: the kind is unknown or does not fit the schemas, or a schema is not valid.
