@@ -62,18 +62,13 @@ class ExportReport:
 class _Range:
     """Range of a log that a task exports. The names of its files contain ``start`` and ``end``.
 
-    ``split`` describes where the records are stored. It is None if the range has no records.
+    ``split`` describes where the records are stored.
     """
 
     log: TopicPartition
     start: int
     end: int
-    split: Split | None
-
-    @property
-    def size_bytes(self) -> int:
-        """Approximate size of the range in ``.log`` files."""
-        return 0 if self.split is None else self.split.size_bytes
+    split: Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +240,7 @@ class _Run:
         self._lost_offsets += _check_available(plan, reader, allow_loss=allow_loss)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
         with self._byte_count.count_tasks(
-            sum(log_range.size_bytes for log_range in task) for task in tasks
+            sum(log_range.split.size_bytes for log_range in task) for task in tasks
         ) as progress:
             parts = run_tasks(self._spark, tasks, work, task=list[_Range], result=list[_Exported], progress=progress)
         exported_ranges = [exported for part in parts for exported in part]
@@ -299,9 +294,9 @@ def _tasks(plan: Plan, reader: Reader, tasks: int) -> Iterator[list[_Range]]:
     ranges = []
     for log, start, end in plan.ranges:
         pieces = plan_segments(reader, [OffsetRange(log, start, end)], isolation)
-        ranges.append(_Range(log, start, end, Split(tuple(pieces), isolation) if pieces else None))
-    least_bytes = -(-sum(log_range.size_bytes for log_range in ranges) // max(tasks, 1))
-    return group_by_size(ranges, lambda log_range: log_range.size_bytes, least_bytes)
+        ranges.append(_Range(log, start, end, Split(tuple(pieces), isolation)))
+    least_bytes = -(-sum(log_range.split.size_bytes for log_range in ranges) // max(tasks, 1))
+    return group_by_size(ranges, lambda log_range: log_range.split.size_bytes, least_bytes)
 
 
 def _write(
@@ -318,11 +313,7 @@ def _write(
 
     options = {"compression": style["compression"], **_PARQUET}
     rows = ExportRows(style)
-    scanned = (
-        ()
-        if log_range.split is None
-        else scan(source, log_range.split, on_loss=lost_ranges.append if allow_loss else None)
-    )
+    scanned = scan(source, log_range.split, on_loss=lost_ranges.append if allow_loss else None)
     with PeriodWriter(target.put, name, partition_by=partition_by, column="timestamp", options=options) as writer:
         for batch in map(rows.convert, scanned):
             writer.write(batch if hive else clear_invalid_times(batch))

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from stratalog import RecordColumns
+from stratalog import Isolation, RecordColumns
 from stratalog.errors import ConfigError
-from stratalog.reading import ReadSource, scan
+from stratalog.reading import ReadSource, Split, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.jobs.packing import (
@@ -145,11 +145,12 @@ def _divide_runs(all_runs: Sequence[Run], alone_records: int) -> tuple[list[Run]
     runs_by_span: dict[ReplaceSpan, list[Run]] = {}
     for run in all_runs:
         runs_by_span.setdefault(run.span, []).append(run)
-    sizes = {
-        span: sum(run.split.size_bytes for run in runs if run.split is not None) for span, runs in runs_by_span.items()
-    }
+    sizes = {span: sum(run.split.size_bytes for run in runs) for span, runs in runs_by_span.items()}
     small = {span for span, size in sizes.items() if span.end - span.start <= alone_records and size <= ALONE_BYTES}
-    single_runs = [Run(span, span.start, span.end, None) for span in sorted(small, key=sizes.__getitem__, reverse=True)]
+    single_runs = [
+        Run(span, span.start, span.end, Split((), Isolation.READ_COMMITTED))
+        for span in sorted(small, key=sizes.__getitem__, reverse=True)
+    ]
     return single_runs, [run for run in all_runs if run.span not in small]
 
 
@@ -215,7 +216,7 @@ class CompactionWork:
         If a run has more keys than fit in the task's memory, a key can be in several messages of its bucket.
         """
         run, table, max_keys = self.runs[number], key_table(), max(int(_TABLE_KEYS * self.share), 1)
-        for scanned in scan(self.source, run.split) if run.split is not None else ():
+        for scanned in scan(self.source, run.split):
             keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()
             table.add(hash_keys(keys, self.secret), offsets)
             if len(table) >= max_keys:

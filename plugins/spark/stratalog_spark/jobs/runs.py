@@ -28,14 +28,13 @@ class Run:
         span: the span that the job replaces. It contains the segments of the run.
         start: base offset of the first segment.
         end: exclusive end offset of the last segment.
-        split: split with the records of the run; None if the run has no records, or if one task compacts the whole
-            span.
+        split: split with the records of the run; without pieces if one task compacts the whole span.
     """
 
     span: ReplaceSpan
     start: int
     end: int
-    split: Split | None
+    split: Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> li
     ]
     target_bytes = run_bytes(sum(piece.span_bytes for _, pieces in span_pieces for piece in pieces), tasks)
     return [
-        Run(span, start, end, Split(tuple(part), committed) if part else None)
+        Run(span, start, end, Split(tuple(part), committed))
         for span, pieces in span_pieces
         for start, end, part in _cut(span, pieces, target_bytes)
     ]
