@@ -126,11 +126,8 @@ def describe_read(
 ) -> str:
     """Return the text that Spark's ``explain`` shows for a read.
 
-    Args:
-        options: options of the read, with the pushed predicate or count.
-        columns: names of the columns.
-        planned_pieces: pieces of segments in the plan: those that tasks read, and those that the manifest counts.
-        unpruned_pieces: pieces of segments that tasks would read without a pushed predicate or count.
+    ``planned_pieces`` are the pieces of segments in the plan: those that tasks read, and those that the manifest counts.
+    ``unpruned_pieces`` are the pieces that tasks would read without a pushed predicate or count.
     """
     spans: dict[str, list[int]] = {}
     for piece in planned_pieces:

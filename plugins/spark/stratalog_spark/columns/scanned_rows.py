@@ -113,9 +113,7 @@ def _headers(lists: Any) -> Any:
 def evaluate(node: Node, column: Callable[[str], Any]) -> pa.BooleanArray:
     """Return the value of the predicate for each row by the rules of SQL: true, false, or null if it is unknown.
 
-    Args:
-        node: the predicate.
-        column: function that returns the Arrow array of the column with a given name.
+    ``column`` returns the Arrow array of the column with a given name.
     """
     mask: Any
     if node.parts:
@@ -139,11 +137,8 @@ def count_batch(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int
     """Return the result of a count as one batch.
 
     ``topic`` and ``partition`` in ``names`` group the counts, as ``GROUP BY`` does. The result has one row for each
-    group with a count above 0. If ``names`` has neither of them, the result is one row with the total count.
-
-    Args:
-        names: columns of the result. Columns other than ``topic`` and ``partition`` contain the count.
-        counts: pairs of a log and a number of its rows. A log may be in several pairs.
+    group with a count above 0. If ``names`` has neither of them, the result is one row with the total count. Columns
+    other than ``topic`` and ``partition`` contain the count. A log may be in several pairs of ``counts``.
     """
     groups = [name for name in names if name in COUNTED_BY]
     totals: dict[tuple[str | int, ...], int] = {} if groups else {(): 0}

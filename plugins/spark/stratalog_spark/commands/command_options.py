@@ -32,13 +32,7 @@ class SparkStartError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Output and Spark settings of one command.
-
-    Attributes:
-        output: output for results and progress.
-        master: value of ``--master``.
-        settings: Spark settings of ``--conf``. They can contain credentials.
-    """
+    """Output and Spark settings of one command. The settings can contain credentials."""
 
     output: CommandOutput
     master: str

@@ -125,9 +125,6 @@ class Ledger:
     """Plans in one destination. The first plan creates the folder.
 
     Methods raise OSError if the file system fails.
-
-    Args:
-        target: the destination.
     """
 
     def __init__(self, target: Target) -> None:

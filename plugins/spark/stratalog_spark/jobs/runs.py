@@ -26,8 +26,6 @@ class Run:
 
     Attributes:
         span: the span that the job replaces. It contains the segments of the run.
-        start: base offset of the first segment.
-        end: exclusive end offset of the last segment.
         split: split with the records of the run; without pieces if one task compacts the whole span.
     """
 
@@ -178,13 +176,9 @@ def publish(
 
     If the replacement of a span fails, its new segments are discarded, and the other spans are still replaced.
 
-    Args:
-        writer: writer of the tier.
-        spans: planned spans.
-        parts: result of ``ReplaceJob.rewrite``.
-        reason: text for people that the commit stores.
-        is_clean: True if the spans are now compacted.
-        keeps_others: True to keep segments that no task replaced. A span without new segments then gets no commit.
+    ``parts`` is the result of ``ReplaceJob.rewrite``. The commit stores ``reason``, a text for people. ``is_clean`` is
+    True if the spans are now compacted. If ``keeps_others`` is True, segments that no task replaced are kept, and a span
+    without new segments gets no commit.
 
     Raises:
         StorageError: a span was not replaced. If several spans fail, the first error is raised. Its note contains the

@@ -33,18 +33,13 @@ class PartitionStats:
     ``first_offset`` and ``last_offset`` are inclusive; both are None if there are no records.
 
     Attributes:
-        log: the partition.
         records: number of data records, without control records.
         log_bytes: approximate stored size of the ``.log`` files that the job reads.
-        key_bytes: size of all keys.
-        value_bytes: size of all values.
         without_key: number of records whose key is null.
         tombstones: number of records whose value is null.
         without_time: number of records without a timestamp.
         damaged: number of corrupt batches, which the job skips.
         lost: number of offsets that were removed while the job ran.
-        key_sketch: estimate of the number of distinct keys.
-        times: number of records over time.
     """
 
     log: TopicPartition

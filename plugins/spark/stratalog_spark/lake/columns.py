@@ -67,12 +67,9 @@ def storable_schema(schema: Any) -> Any:
 
 
 def add_missing_columns(table: Any, needed: Any, name: str) -> Any:
-    """Return the schema of a table, with the missing columns and nested fields of another schema added.
+    """Return the ``pyarrow.Schema`` of a table, with the missing columns and nested fields of another schema added.
 
-    Args:
-        table: a ``pyarrow.Schema``.
-        needed: columns that are needed.
-        name: name of the schema ``needed``, for the error.
+    ``name`` is the name of the other schema, ``needed``, for the error.
 
     Raises:
         ConfigError: the type of a column or nested field in ``needed`` does not fit its type in the table.

@@ -119,12 +119,9 @@ class SchemaSet:
 
 
 def parser_of(kind: str, schema: Any, *, prefixed: bool) -> Parser:
-    """Return the parser of values of one schema.
+    """Return the parser of values of one schema, which ``SchemaSet.find`` returned.
 
-    Args:
-        kind: ``json``, ``avro`` or ``protobuf``.
-        schema: a schema that ``SchemaSet.find`` returned.
-        prefixed: True if the values have the prefix of a schema registry, which its serializers write.
+    ``prefixed`` is True if the values have the prefix of a schema registry, which its serializers write.
 
     Raises:
         ConfigError: the schema is not valid, or a field cannot be a column.

@@ -52,14 +52,6 @@ class Syncer:
     Together with the data files, the commit stores the end offset of each partition, and the names of the files of bad
     records. After the driver is killed, the next driver skips the records that are in the table. If the files of bad
     records are not in the quarantine, the next driver adds them.
-
-    Attributes:
-        options: options of the read.
-        target: the table.
-        quarantine: the table of bad records.
-        layout: settings of the table.
-        schemas: schemas of the values.
-        maintenance: limits for small files.
     """
 
     options: Options

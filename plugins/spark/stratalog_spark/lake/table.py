@@ -33,7 +33,6 @@ class Layout:
     """Settings of a table. They never change.
 
     Attributes:
-        topic: the topic.
         topic_id: id of the topic; empty if the topic has none.
         schema: kind of the values: ``raw``, ``json``, ``avro``, ``protobuf``; ``quarantine`` in a table of bad records.
         partition_by: ``day``, ``hour``, ``none``, or ``bucket`` for a table with one row for each key.
@@ -69,7 +68,6 @@ class LiveFile:
 
     Attributes:
         name: name of the file, relative to the folder of the table's data files.
-        size_bytes: size of the file.
         period: number of the table's partition: days or hours since 1970, or the number of the bucket. None for rows
             without timestamp; 0 if the table is not partitioned. The files that a task writes have such numbers, too.
         handle: pyiceberg's description of the file; None for Delta.
@@ -146,30 +144,30 @@ class LakeTable(Protocol):
     Attributes:
         name: name for messages.
         exists: False until the table is created.
-        layout: settings of the table.
-        columns: ``pyarrow.Schema`` of the columns of the data files.
-        file_schema: ``columns`` with the metadata for data files, such as field ids.
-        number: number of the last commit of the stream, 0 before the first commit.
-        files: access to the data files.
     """
 
     name: str
     exists: bool
 
     @property
-    def layout(self) -> Layout: ...  # noqa: D102 - see above
+    def layout(self) -> Layout:
+        """Settings of the table. Raises ConfigError if ``sync`` did not create the table."""
 
     @property
-    def columns(self) -> Any: ...  # noqa: D102 - see above
+    def columns(self) -> Any:
+        """``pyarrow.Schema`` of the columns of the data files."""
 
     @property
-    def file_schema(self) -> Any: ...  # noqa: D102 - see above
+    def file_schema(self) -> Any:
+        """``columns`` with the metadata for data files, such as field ids."""
 
     @property
-    def number(self) -> int: ...  # noqa: D102 - see above
+    def number(self) -> int:
+        """Number of the last commit of the stream; 0 before the first commit."""
 
     @property
-    def files(self) -> FileStore: ...  # noqa: D102 - see above
+    def files(self) -> FileStore:
+        """Access to the data files."""
 
     def create(self, layout: Layout, columns: Any) -> None:
         """Create the table with these settings, and the columns of a ``pyarrow.Schema``.
@@ -209,10 +207,7 @@ class LakeTable(Protocol):
     def commit(self, added_files: Sequence[ParquetFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
         """Add files, remove files, and store the mark, by one commit.
 
-        Args:
-            added_files: files to add.
-            removed_files: files to remove.
-            mark: new position of the stream; None if the commit does not change the rows of the table.
+        ``mark`` is the new position of the stream; None if the commit does not change the rows of the table.
 
         Raises:
             TableConflictError: another program changed the table at the same time; nothing is committed.

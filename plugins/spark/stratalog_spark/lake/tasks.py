@@ -74,7 +74,6 @@ class Bucket:
     """Input of ``Work.merge``.
 
     Attributes:
-        number: number of the bucket.
         parts: where the new records of the bucket are: names of files of ``Work.sort``, and numbers of Arrow record
             batches in these files.
         data: names of the bucket's current data files.
@@ -98,15 +97,11 @@ class Work:
     """Settings of all tasks of one micro-batch, and the functions of the tasks. Spark sends both to the tasks.
 
     Attributes:
-        options: options of the read.
-        layout: settings of the table.
         schemas: schemas of the values by id.
         missing: ids for which no schema exists.
-        columns: ``pyarrow.Schema`` of the value's columns.
-        file_schema: ``pyarrow.Schema`` of data files.
-        files: the data files of the table.
-        bad_files: the data files of the quarantine.
-        bad_schema: ``pyarrow.Schema`` of the quarantine's files.
+        columns: columns of the value.
+        file_schema: columns of data files.
+        bad_files: the data files of the quarantine, which have the columns ``bad_schema``.
     """
 
     options: Options
@@ -271,13 +266,11 @@ class _Files:
 
 
 def latest(rows: Any, *, each_partition: bool) -> Any:
-    """Return the latest record of each key.
+    """Return the latest record of each key in a ``pyarrow.Table`` with the columns of a read.
 
-    Args:
-        rows: a ``pyarrow.Table`` with the columns of a read.
-        each_partition: True to return one record for each key and partition: the record with the largest offset. False
-            to return one record for each key: the record with the latest timestamp. If timestamps are equal, the record
-            of the largest partition is returned.
+    If ``each_partition`` is True, return one record for each key and partition: the record with the largest offset.
+    Otherwise return one record for each key: the record with the latest timestamp. If timestamps are equal, the record
+    of the largest partition is returned.
     """
     partitions = rows["partition"].to_numpy()
     if each_partition:

@@ -53,9 +53,6 @@ def is_table(properties: Mapping[str, str]) -> bool:
 def table_schema(properties: Mapping[str, str]) -> StructType:
     """Return the columns of a table that is being created, with the table's options in their metadata.
 
-    Args:
-        properties: properties of the table, as Spark passes them.
-
     Raises:
         ConfigError: there is no location, or an option cannot be kept in a table.
         UnknownSettingError: there is no such option.
@@ -86,11 +83,9 @@ def table_schema(properties: Mapping[str, str]) -> StructType:
 def merge_table_options(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> Mapping[str, str]:
     """Return the options of a read and of its table, combined. Options of the read override options of the table.
 
-    Args:
-        options: options of the read. If they contain a path, or if the read is not of a table, they are returned
-            unchanged.
-        schema: schema of the read. If the read is of a table, the metadata of a column contains the table's options.
-        streaming: if False, omit options of the table that are only for streams.
+    If the options contain a path, or if the read is not of a table, the options are returned unchanged. If the read is
+    of a table, the metadata of a column in ``schema`` contains the table's options. Unless ``streaming`` is True, options
+    of the table that are only for streams are omitted.
 
     Raises:
         ConfigError: ``table_schema`` did not create the metadata.

@@ -29,8 +29,6 @@ class ParquetFile:
 
     Attributes:
         name: name below the destination.
-        rows: number of rows.
-        size_bytes: size of the file.
         period: days or hours since 1970 of all its rows, or ``only_period`` of the writer. None if its rows have no
             timestamp.
         footer: the Parquet metadata of the file, encoded as a Parquet file without rows.

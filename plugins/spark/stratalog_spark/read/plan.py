@@ -44,12 +44,8 @@ class SplitPartition(InputPartition):
 def plan(options: Options, tasks: int | None = None) -> list[Split]:
     """Return the splits of a batch query, one for each task. If there is nothing to read, return one empty split.
 
-    Raises the errors of ``resolve``, and StorageError if the source cannot be read.
-
-    Args:
-        options: options of the read.
-        tasks: approximate number of tasks; None if it is unknown. The number of splits is different if the splits would
-            be too small or too large.
+    ``tasks`` is the approximate number of tasks; None if it is unknown. The number of splits is different if the splits
+    would be too small or too large. Raises the errors of ``resolve``, and StorageError if the source cannot be read.
     """
     split_hints = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:

@@ -26,9 +26,7 @@ _LOSS_ADVICE: Final = (
 class Planner:
     """Planner of the offsets of each micro-batch. Used by one process and one thread.
 
-    Args:
-        options: options of the query.
-        env: provides the clock that measures how long ``minOffsetsPerTrigger`` delays a micro-batch.
+    The clock of ``env`` measures how long ``minOffsetsPerTrigger`` delays a micro-batch.
     """
 
     def __init__(self, options: Options, env: Env | None = None) -> None:
@@ -108,9 +106,7 @@ class Planner:
     def next(self, start: Offsets, max_rows: int | None) -> Offsets:
         """Return the end offsets of the next micro-batch; ``start`` if ``minOffsetsPerTrigger`` delays the micro-batch.
 
-        Args:
-            start: start offsets of the micro-batch.
-            max_rows: maximum number of offsets in the micro-batch. None means no limit, even if options set limits.
+        ``max_rows`` is the maximum number of offsets in the micro-batch. None means no limit, even if options set limits.
 
         Raises:
             ConfigError: the start offsets belong to another query, which read other topics.

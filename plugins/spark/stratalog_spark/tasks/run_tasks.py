@@ -108,15 +108,9 @@ def run_tasks(
 ) -> list[R]:
     """Run ``work`` on each item of ``tasks`` in Spark, and return the results in order; [] if there are no items.
 
-    Items and results are sent as text in messages, so they must be small.
-
-    Args:
-        spark: a session, classic or Connect.
-        tasks: inputs, one for each task of Spark.
-        work: function of a task. Spark pickles it with all objects that it refers to.
-        task: type of an item; see ``Message``.
-        result: type of a result; see ``Message``.
-        progress: called with the numbers of completed tasks and of all tasks; not called with Spark Connect.
+    Items and results, of the types ``task`` and ``result``, are sent as text in messages (see ``Message``), so they must
+    be small. Spark pickles ``work`` with all objects that it refers to. ``progress`` is called with the numbers of
+    completed tasks and of all tasks. It is not called with Spark Connect.
 
     Raises:
         SparkJobError: a task failed permanently, for example because its result is not of the type of ``result``.

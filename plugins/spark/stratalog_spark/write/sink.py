@@ -65,13 +65,9 @@ def publish(
 ) -> list[Published]:
     """Publish the staged segments on the driver, by one commit per partition. Return a result for each partition.
 
-    Small segments are merged afterwards.
-
-    Args:
-        options: options of the write.
-        messages: messages of the tasks, whose segments are published in this order.
-        mark: id of the writer and number of the write. If it is None, a repeated call publishes the records twice.
-        merges_later: True to merge the small segments of a tier in another thread of this process, after the call.
+    The segments of the tasks are published in the order of ``messages``. If ``mark`` is None, a repeated call publishes
+    the records twice. Small segments are merged afterwards; if ``merges_later`` is True, those of a tier are merged in
+    another thread of this process, after the call.
 
     Raises:
         StorageError: a commit failed. The commits of other partitions are published. If ``mark`` is not None, a
