@@ -133,10 +133,9 @@ class Gateway:
             listener.drop_all()
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """Close the listeners and all connections. Idempotent; allowed before ``start``.
+        """Close the listeners and all connections, and wait up to ``wait_s`` for each thread.
 
-        Args:
-            wait_s: maximum time to wait for each thread.
+        The method is idempotent, and allowed before ``start``.
         """
         self._node.close()
         if self._source is not None:

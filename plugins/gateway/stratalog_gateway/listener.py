@@ -72,11 +72,7 @@ class Listener:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Close the listening socket and all connections, and wait for their threads. Idempotent.
-
-        Args:
-            wait_s: maximum time to wait for each thread.
-        """
+        """Close the listening socket and all connections, and wait up to ``wait_s`` for each thread. Idempotent."""
         with self._lock:
             self._stopping.set()
             threads = [self._thread, *self._threads.values()]

@@ -45,10 +45,9 @@ class Poller:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Stop the thread. Each waiting call of ``answer`` returns. Idempotent.
+        """Stop the thread, and wait up to ``wait_s`` for its request in progress. Idempotent.
 
-        Args:
-            wait_s: maximum time to wait for the request in progress.
+        Each waiting call of ``answer`` returns.
         """
         with self._lock:
             self._is_stopped = True

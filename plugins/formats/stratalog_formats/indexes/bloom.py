@@ -22,13 +22,7 @@ _MOST_POSITIONS: Final = 30
 
 
 class BloomIndex(ExtraIndex):
-    """Extra index with one Bloom filter for each segment.
-
-    The filter contains all keys of the segment that are not null.
-
-    Args:
-        kernels: functions to use, either compiled or in pure Python.
-    """
+    """Extra index with one Bloom filter for each segment, which contains all keys of the segment that are not null."""
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
         self._kernels = kernels
@@ -49,10 +43,6 @@ class BloomBuilder(ExtraIndexBuilder):
     It keeps a hash of each key until ``finish``, because the number of keys determines the size.
 
     If the segment has more than ``max_keys`` different keys, ``finish`` returns no filter.
-
-    Args:
-        section: settings of the topic.
-        kernels: functions to use, either compiled or in pure Python.
     """
 
     def __init__(self, section: BloomSection, kernels: Kernels) -> None:
@@ -83,11 +73,7 @@ class BloomBuilder(ExtraIndexBuilder):
 
 
 class BloomReader(ExtraIndexReader):
-    """Reader of the Bloom filter of a segment.
-
-    Args:
-        data: the bytes that ``BloomBuilder.finish`` returned.
-        kernels: functions to use, either compiled or in pure Python.
+    """Reader of the Bloom filter of a segment: ``data``, which ``BloomBuilder.finish`` returned.
 
     Raises:
         CorruptIndexError: the bytes are too short, or the header contradicts their size.

@@ -21,11 +21,8 @@ Entry = TypeVar("Entry")
 class EntryReader(IndexReader[Entry]):
     """Reader that searches entries without a copy. A search ignores bytes after the last complete entry.
 
-    The key of an entry is the number by which the entries ascend: an offset or a timestamp.
-
-    Args:
-        entries: bytes of the index, which are not copied.
-        base_offset: base offset of the segment. Relative offsets are relative to it.
+    The key of an entry is the number by which the entries ascend: an offset or a timestamp. Offsets of entries are relative
+    to ``base_offset``, the base offset of the segment.
     """
 
     layout: ClassVar[Struct]
@@ -70,10 +67,6 @@ class EntryReader(IndexReader[Entry]):
     def check(self, end_offset: int, size_bytes: int) -> None:
         """Check that the keys ascend, and that the entries are possible in the segment (``IndexReader.check``).
 
-        Args:
-            end_offset: exclusive end offset of the segment.
-            size_bytes: size of the ``.log`` file.
-
         Raises:
             CorruptIndexError: keys do not ascend, an entry contradicts the segment, or the index ends inside an entry.
         """
@@ -105,11 +98,7 @@ class EntryReader(IndexReader[Entry]):
 
 
 class EntryIndex(IndexFormat[Entry]):
-    """Base class of Kafka's index formats, whose entries ``reader_class`` reads.
-
-    Args:
-        kernels: functions to use, either compiled or in pure Python.
-    """
+    """Base class of Kafka's index formats, whose entries ``reader_class`` reads."""
 
     reader_class: ClassVar[type[EntryReader[Any]]]
 

@@ -122,12 +122,8 @@ class TimeEntries(_Entries):
     last entry.
 
     Args:
-        base_offset: base offset of the segment.
-        interval_bytes: ``index.interval.bytes``.
-        max_entries: number of entries that fit ``segment.index.bytes``.
-        count: number of existing entries.
-        last_offset: offset of the last existing entry; if there is none, the base offset.
         last_ms: timestamp (ms) of the last entry; if there is none, -1.
+        Others: see ``_Entries``.
     """
 
     __slots__ = ("_largest_ms", "_largest_offset", "_last_ms")

@@ -51,15 +51,10 @@ class RowBuffers(NamedTuple):
 
 
 def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: int) -> bytearray:
-    """Return the log's bytes, rebuilt from frames and rows.
+    """Return the ``log_bytes`` bytes of the log, rebuilt from concatenated frames and from rows.
 
-    A frame contains either the header of a batch whose records are rows, or unchanged bytes of the log.
-
-    Args:
-        frames: concatenated frames.
-        rows: fields of the records.
-        first_row: row of the first record in ``frames``.
-        log_bytes: expected size of the result.
+    A frame contains either the header of a batch whose records are rows, or unchanged bytes of the log. The first record in
+    ``frames`` is the row ``first_row``.
 
     Raises:
         ValueError: the result does not have ``log_bytes`` bytes, a frame is malformed, or frames and rows contradict

@@ -46,9 +46,8 @@ _LONGEST_SKIP: Final = 15
 class ChunkedLayout(WholeLayout):
     """Tier layout that stores a segment as one object of compressed chunks.
 
-    Args:
-        fetch_chunk_bytes: limit of one ranged read, unless a chunk is larger.
-        settings: settings for new segments; None means the defaults. Readers use the chunk size in the manifest entry.
+    A ranged read has at most ``fetch_chunk_bytes``, unless a chunk is larger. ``settings`` apply to new segments;
+    None means the defaults. Readers use the chunk size in the manifest entry.
     """
 
     label = LABEL

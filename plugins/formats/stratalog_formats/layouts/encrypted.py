@@ -59,13 +59,7 @@ _MAC_KEY: Final = b"stratalog-manifest-key-1\0"
 
 
 class EncryptedLayout(TierLayout):
-    """Tier layout that encrypts the objects of another layout.
-
-    Args:
-        settings: settings for new segments and for manifests.
-        ring: key-encryption keys.
-        layouts: lookup of the inner layout.
-    """
+    """Tier layout that encrypts the objects of another layout. ``settings`` apply to new segments and to manifests."""
 
     def __init__(self, settings: EncryptedSection, ring: KeyRing, layouts: LayoutLookup) -> None:
         self._settings, self._ring, self._layouts = settings, ring, layouts
@@ -268,8 +262,7 @@ class _SealingSink:
 class KeyRingMac(ManifestAuthenticator):
     """Manifest authenticator that uses HMAC-SHA-256, with keys that are derived from the keys of a ring.
 
-    Args:
-        ring: key-encryption keys.
+    Attributes:
         unauthenticated: rule for manifests without a MAC, from the setting ``manifest.unauthenticated``.
     """
 

@@ -66,11 +66,7 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class KafkaLocalLayout(TierLayout):
-    """Tier layout that reads the files of a segment that Kafka wrote.
-
-    Args:
-        fetch_chunk_bytes: limit of one ranged read.
-    """
+    """Tier layout that reads the files of a segment that Kafka wrote, at most ``fetch_chunk_bytes`` at a time."""
 
     def __init__(self, fetch_chunk_bytes: int) -> None:
         self._fetch_chunk_bytes = fetch_chunk_bytes

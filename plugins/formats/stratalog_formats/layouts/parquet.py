@@ -69,11 +69,8 @@ _REBUILT_BYTES: Final = 32 << 20  # limit of all rebuilt groups in the cache
 class ParquetLayout(WholeLayout):
     """Tier layout that stores each segment as a Parquet file.
 
-    Args:
-        codecs: codecs for the rows of compressed batches.
-        limit_bytes: the largest allowed size of a decompressed batch.
-        settings: settings for new segments; None means the defaults.
-        kernels: functions to use, either compiled or in pure Python.
+    ``settings`` apply to new segments; None means the defaults. ``codecs`` convert the rows of compressed batches,
+    whose decompressed size is at most ``limit_bytes``.
     """
 
     label = LABEL
@@ -253,11 +250,7 @@ def _read_rows(
 
 
 class StoredRegion:
-    """File object for Parquet's reader. It contains only one region of the file.
-
-    Args:
-        start: position of the region in the file.
-    """
+    """File object for Parquet's reader. It contains only one region of the file, which begins at ``start``."""
 
     closed = False
 

@@ -37,7 +37,6 @@ class StoredGroup(NamedTuple):
     Attributes:
         log_bytes: size of the group in the log.
         stored_bytes: size of the row group in the object; 0 if the group has no rows.
-        rows: number of rows.
         frames_bytes: size of the compressed frames.
         is_complete: 1 if each data record of the group is stored as a row; otherwise 0.
         sha256: hash of the row group's bytes.
@@ -85,10 +84,7 @@ def directory_notes(encoded: bytes) -> dict[str, object]:
 class OpenDirectory:
     """Directory of a segment, with the positions of all groups in the log and in the log's slice of the object.
 
-    Args:
-        place: the log's slice of the object.
-        log_bytes: size of the log.
-        directory_bytes: stored size of the directory.
+    ``place`` is the log's slice of the object. ``directory_bytes`` is the stored size of the directory.
 
     Attributes:
         page_indexes_start: position of the page indexes in the slice.

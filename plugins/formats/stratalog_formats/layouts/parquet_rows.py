@@ -100,10 +100,7 @@ class _Pieces:
 class RowMaker:
     """Converter of log bytes to groups.
 
-    Args:
-        codecs: codecs for the rows of compressed batches.
-        limit_bytes: the largest allowed size of a decompressed batch.
-        kernels: functions to use, either compiled or in pure Python.
+    ``codecs`` convert the rows of compressed batches, whose decompressed size is at most ``limit_bytes``.
 
     Raises:
         PluginImportError: pyarrow is not installed.

@@ -147,11 +147,7 @@ def _check_hash(pieces: Iterator[memoryview], segment: StoredSegment, place: Obj
 
 
 class UnchangedLayout(HashedLayout):
-    """Base class of layouts that store the log unchanged.
-
-    Args:
-        fetch_chunk_bytes: limit of one ranged read.
-    """
+    """Base class of layouts that store the log unchanged. A ranged read has at most ``fetch_chunk_bytes``."""
 
     def __init__(self, fetch_chunk_bytes: int) -> None:
         self._fetch_chunk_bytes = fetch_chunk_bytes

@@ -223,13 +223,7 @@ class SealedSource:
 def read_sealed(sealing: Sealing, size_bytes: int, key: str, start: int, end: int, fetch: RangeReader) -> bytes:
     """Return bytes [start, end) of the unencrypted object with this key. An empty range needs no request.
 
-    Args:
-        sealing: encryption parameters of the object.
-        size_bytes: size of the object before encryption.
-        key: key of the object.
-        start: start position of the range.
-        end: exclusive end position of the range.
-        fetch: reader of the stored bytes.
+    ``size_bytes`` is the size of the object before encryption.
 
     Raises:
         CorruptObjectError: the object ends before ``end``, or its bytes were changed.

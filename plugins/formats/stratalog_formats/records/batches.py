@@ -50,12 +50,7 @@ _JOINED_BYTES: Final = 1 << 18  # limit for decompressed batches that share an a
 
 
 class BatchFormat(RecordFormat):
-    """Record format of batches with one header and one CRC-32C. The records of a batch may be one compressed stream.
-
-    Args:
-        codecs: codecs of the compressed batches.
-        kernels: functions to use, either compiled or in pure Python.
-    """
+    """Record format of batches with one header and one CRC-32C. The records of a batch may be one compressed stream."""
 
     magic: ClassVar[int] = 2
 

@@ -54,13 +54,8 @@ def add_fields(builder: ColumnBuilder, arena: Buffer, messages: BatchTable, entr
 def read_messages(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
     """Return the messages in a decompressed message set, as one table for each run of messages of equal magic.
 
-    An incomplete message at the end of the set is ignored.
-
-    Args:
-        kernels: functions to use, either compiled or in pure Python.
-        arena: bytes of the set.
-        magic: magic of the wrapper.
-        entry: position of the wrapper, for errors.
+    An incomplete message at the end of the set is ignored. ``magic`` is the magic of the wrapper, and ``entry`` is its
+    position, for errors.
 
     Raises:
         CorruptBatchError: there is no message, or a message is too small, compressed, or of magic 2 or above.

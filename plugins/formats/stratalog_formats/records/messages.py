@@ -64,12 +64,8 @@ _KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # 1 for each 
 class MessageFormat(RecordFormat):
     """Base class of the formats of magic 0 and 1. An entry is either a message with one record, or a wrapper.
 
-    A wrapper is a message whose value is a compressed set of messages.
-
-    Args:
-        codecs: codecs of the wrappers.
-        kernels: functions to use, either compiled or in pure Python.
-        limit_bytes: limit of the decompressed size of a wrapper in ``assign``.
+    A wrapper is a message whose value is a compressed set of messages. ``limit_bytes`` is the limit of the decompressed size
+    of a wrapper in ``assign``.
     """
 
     def __init__(self, codecs: CodecTable, limit_bytes: int = LIMIT_BYTES, kernels: Kernels = KERNELS) -> None:

@@ -54,10 +54,6 @@ def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]
 
     A range may be empty. The first ranges of a topic belong to static members, in the order of their instance ids. The
     next ranges belong to dynamic members, in the order of their member ids.
-
-    Args:
-        members: members, by member id.
-        counts: number of partitions, by topic id.
     """
     order = sorted(
         members,
@@ -81,10 +77,6 @@ def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitio
     """Return the partitions of each member, by member id, in nearly equal numbers.
 
     A member keeps its previous partitions (``Subscriber.before``) unless the balance requires a move.
-
-    Args:
-        members: members, by member id.
-        counts: number of partitions, by topic id.
     """
     balance = _Balance(members, counts)
     balance.keep()

@@ -50,10 +50,6 @@ class ClassicGroupCoordinator:
     Methods raise StorageError if a group cannot be loaded, or if its change cannot be stored. Methods with the id of a
     member, except ``join``, raise RefusedError if the group or the member is unknown, or if the generation or the
     instance id is wrong.
-
-    Args:
-        node: provides the engine, the settings and the clock.
-        groups: all groups.
     """
 
     def __init__(self, node: Node, groups: GroupTable) -> None:

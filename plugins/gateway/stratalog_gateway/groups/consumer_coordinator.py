@@ -82,12 +82,7 @@ class Progress:
 
 
 class ConsumerGroupCoordinator:
-    """Coordinator of the groups of the consumer protocol. Thread-safe.
-
-    Args:
-        node: provides topics, settings and clock.
-        groups: all groups.
-    """
+    """Coordinator of the groups of the consumer protocol. Thread-safe."""
 
     def __init__(self, node: Node, groups: GroupTable) -> None:
         self._node, self._groups = node, groups

@@ -56,9 +56,6 @@ class GroupTable:
     A group is loaded at its first use. Methods raise StorageError if a group cannot be loaded, or if a change of a
     group of the consumer protocol cannot be stored.
 
-    Args:
-        node: provides the engine, the settings and the clock.
-
     Attributes:
         storage: storage of the state of groups.
     """
@@ -285,11 +282,7 @@ class GroupUpkeep:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Stop the thread. Idempotent; allowed before ``start``.
-
-        Args:
-            wait_s: maximum time to wait for the thread.
-        """
+        """Stop the thread, and wait up to ``wait_s`` for its end. Idempotent; allowed before ``start``."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(wait_s)

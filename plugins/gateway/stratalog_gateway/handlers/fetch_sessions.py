@@ -87,11 +87,7 @@ class _Session:
 
 
 class FetchSessions:
-    """The sessions of all clients. Thread-safe.
-
-    Args:
-        now_ns: returns the monotonic time.
-    """
+    """The sessions of all clients. Thread-safe. ``now_ns`` returns the monotonic time."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns

@@ -19,11 +19,7 @@ class Authorizer:
     """Authorizer with the ACLs of a file, which is reloaded when it changes. Thread-safe.
 
     A DENY ACL has priority over ALLOW ACLs. If no ACL matches a resource, access is denied unless ``allow_everyone`` is
-    True. Super users may perform all operations.
-
-    Args:
-        super_users: principals, such as ``User:admin``.
-        allow_everyone: True if each principal may access a resource that no ACL matches.
+    True. Super users, principals such as ``User:admin``, may perform all operations.
     """
 
     def __init__(self, acls: AclFile, super_users: frozenset[str], *, allow_everyone: bool) -> None:

@@ -23,15 +23,12 @@ class Permissions(Protocol):
 
 
 class Client:
-    """Address, principal and permissions of the client of a connection. Not thread-safe.
+    """IP address, principal and permissions of the client of a connection. Not thread-safe.
 
-    Args:
-        host: IP address of the client.
-        endpoint: the listener that accepted the connection.
-        permissions: permissions of principals; None allows each operation.
+    Each operation is allowed if ``permissions`` is None.
 
     Attributes:
-        principal: the authenticated principal; ``User:ANONYMOUS`` without authentication.
+        principal: the authenticated principal; ``User:ANONYMOUS`` until the client is authenticated.
         send_now: sends bytes to the client without waiting, and returns those that do not fit into the socket's buffer.
             Any thread may call it while the client's request is being handled. None if that is not possible.
     """

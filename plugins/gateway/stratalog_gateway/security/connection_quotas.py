@@ -25,12 +25,7 @@ class ConnectionQuotas:
     """Counts and limits of the connections of all listeners. Thread-safe.
 
     Connections use at most 3/8 of the file descriptors that the process may open, because the files of the engine need
-    up to 1/2 of the descriptors.
-
-    Args:
-        settings: the limits.
-        quotas: limits of new connections per second, by IP address.
-        clock: clock for rates.
+    up to 1/2 of the descriptors. ``quotas`` contains the limits of new connections per second of each IP address.
 
     Raises:
         ConfigError: an item of ``max.connections.per.ip.overrides`` is not of the form ADDRESS:NUMBER.

@@ -45,11 +45,7 @@ def monotonic_ms(clock: Clock) -> int:
 
 
 class Rate:
-    """Rate of recorded values over the last 10 to 11 seconds. Thread-safe.
-
-    Args:
-        limit: maximum sum of the values per second.
-    """
+    """Rate of recorded values over the last 10 to 11 seconds, with a limit per second. Thread-safe."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit

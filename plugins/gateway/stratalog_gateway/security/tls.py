@@ -34,12 +34,8 @@ _GROUP: Final = re.compile(r"\$(\d+)")
 class TlsContext:
     """TLS context of a listener, with the key and certificates of PEM files. Thread-safe.
 
-    If a file changes, new connections use the new contents. Open connections do not change.
-
-    Args:
-        settings: files, versions and cipher suites.
-        client_auth: client certificates: "none", "requested" or "required".
-        clock: clock for the time between checks of the files.
+    If a file changes, new connections use the new contents. Open connections do not change. ``client_auth`` is "none",
+    "requested" or "required", and applies to the certificates of clients.
 
     Raises:
         ConfigError: a file or a setting is missing or wrong.

@@ -24,10 +24,6 @@ _FETCH_S: Final = 10  # time limit for a request to the issuer
 class TokenCheck:
     """Check of the signature, expiry, audience, issuer and principal of tokens. Thread-safe.
 
-    Args:
-        settings: location of the issuer's keys, and requirements for tokens.
-        clock: clock for the time between checks of a file of keys.
-
     Raises:
         ConfigError: the location of the keys is not an http, https or file URL, or the file is missing or wrong.
     """

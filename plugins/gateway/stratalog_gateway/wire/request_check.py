@@ -49,11 +49,7 @@ def check_request(schema: Any, data: memoryview, start: int) -> bytes:
     """Check a request. Return it without the tagged fields in its body, because kio does not know such fields.
 
     No information is lost: the requests that the gateway decodes with kio define no tagged fields in these versions.
-
-    Args:
-        schema: kio's class of the request.
-        data: the whole request, with its header.
-        start: position (bytes) of the body in ``data``.
+    ``data`` is the whole request, whose body begins at ``start``. ``schema`` is kio's class of the request.
 
     Raises:
         MalformedRequestError: a value exceeds the request, or an array that must not be null is null.
