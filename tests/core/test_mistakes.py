@@ -195,6 +195,15 @@ def test_a_uri_that_lacks_a_slash_is_corrected(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
+def test_a_deleted_working_directory_is_reported_with_the_path(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("deleted").resolve()
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert "no such file or directory path=logs" in refused(LogDirNotFoundError, lambda: DIRECTORIES[name]("logs"))
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
 def test_a_home_directory_that_no_shell_has_replaced_is_not_created(name: str) -> None:
     text = refused(ConfigError, lambda: DIRECTORIES[name]("~/logs"))
     assert text == "only a shell replaces ~ in '~/logs': write the whole path, or ./~/logs for a folder ~"

@@ -17,6 +17,7 @@ from stratalog.engine.tiering.attach_tier import Attach
 from stratalog.env import Env
 from stratalog.env.progress import Progress, ProgressSum
 from stratalog.errors import ConfigError, StoreError
+from stratalog.errors.system import log_dir_error
 from stratalog.model.arguments import checked
 from stratalog.reading.component_host import ComponentHost, split_scheme
 from stratalog.reading.open_reader import check_cache_is_outside, check_is_outside, open_host, open_tier
@@ -45,7 +46,8 @@ def open_engine(
 
     Args:
         log_dirs: one or several directories, created if missing; None uses ``log.dirs`` of ``config``. If some of
-            several directories cannot be opened, the engine serves the other directories.
+            several directories cannot be opened, the engine serves the other directories. With a relative path, do not
+            change the working directory while the engine is open.
         tier: URI of the tier (object store, bucket and prefix for closed segments); None uses ``tier`` of ``config``.
         tier_options: options for the client library of the store (credentials), and settings of its plugin by their
             names (``endpoint_url``, ``region``, ``allow_http``), which override ``[plugins.s3]``. The options are
@@ -170,13 +172,20 @@ def engine_settings(
 
 def _check_places(log_dirs: Sequence[str]) -> None:
     """Raise ConfigError if two paths lead to the same directory, or if a directory is inside another directory."""
-    places = [Path(os.path.realpath(path.removeprefix("file://"))) for path in log_dirs]
+    places = [_real_path(path) for path in log_dirs]
     for index, place in enumerate(places):
         for earlier, path in zip(places[:index], log_dirs, strict=False):
             if place == earlier:
                 raise ConfigError(f"a log directory is given twice: {path} and {log_dirs[index]}")
             if place.is_relative_to(earlier) or earlier.is_relative_to(place):
                 raise ConfigError(f"one log directory is inside another: {path} and {log_dirs[index]}")
+
+
+def _real_path(log_dir: str) -> Path:
+    try:
+        return Path(os.path.realpath(log_dir.removeprefix("file://")))
+    except OSError as error:  # the working directory was deleted
+        raise log_dir_error(error, log_dir) from error
 
 
 def check_tier_is_outside(tier: str, config: EngineConfig, log_dirs: Sequence[str]) -> None:

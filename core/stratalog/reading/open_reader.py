@@ -42,7 +42,8 @@ def open_reader(
 
     Args:
         location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a
-            tier, which is then read alone.
+            tier, which is then read alone. With a relative path, do not change the working directory while the reader
+            is open.
         tier: the tier behind a directory, for segments that are no longer local; ignored if ``location`` is a tier.
         tier_options: options for the library that accesses the store (credentials, endpoint); never logged.
         as_of: selects an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp
