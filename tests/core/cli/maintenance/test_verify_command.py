@@ -262,7 +262,7 @@ def test_the_other_logs_are_checked_before_the_error_of_an_unreadable_log(
     captured = capsys.readouterr()
     assert f"file={sound / 't-1' / 'leader-epoch-checkpoint'}" in captured.out
     assert "\n1 logs, " in captured.out
-    assert captured.out.endswith("; logs that cannot be read: 1\n")
+    assert "; logs that cannot be read: 1\n" in captured.out
     assert f"path={first}" in captured.err
 
 
