@@ -123,10 +123,13 @@ class SplitOpener(Closeable):
 
 
 def _adapt_settings(settings: Settings, split: Split) -> Settings:
-    """Return settings for a split; if all its pieces are small, with small chunks and without prefetching."""
+    """Return settings for a split, with chunks and memory for prefetches that suit its largest piece.
+
+    A prefetch does not know where a piece ends: up to an eighth of the piece may be read beyond its end.
+    """
     widest = max((piece.span_bytes for piece in split.pieces), default=0)
     suitable_bytes = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
     limits = settings.limits
     chunk_bytes = min(limits.fetch_chunk_bytes, suitable_bytes)
-    ahead_bytes = limits.prefetch_bytes if suitable_bytes >= limits.fetch_chunk_bytes else 0
+    ahead_bytes = min(limits.prefetch_bytes, suitable_bytes) if 2 * suitable_bytes >= limits.fetch_chunk_bytes else 0
     return replace(settings, limits=replace(limits, fetch_chunk_bytes=chunk_bytes, prefetch_bytes=ahead_bytes))
