@@ -211,6 +211,37 @@ def test_the_quorum_is_this_broker(gateway: Served) -> None:
         assert asked(wire, "orders").topics[0].partitions[0].error_code == 3
 
 
+def test_the_message_of_a_success_is_null_or_a_text_as_in_kafka(tmp_path: Path) -> None:
+    acls, users, quotas = (tmp_path / name for name in ("acls.json", "users.json", "quotas.json"))
+    acls.write_text('{"version": 1, "acls": []}')
+    users.write_text('{"version": 1, "users": {}}')
+    quotas.write_text('{"version": 1, "quotas": []}')
+    resource = part(
+        "DescribeConfigs", 4, "DescribeConfigsResource", resource_type=2, resource_name="new", configuration_keys=()
+    )
+    new_topic = part("CreateTopics", 7, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
+                     assignments=(), configs=())  # fmt: skip
+    acl = part("CreateAcls", 3, "AclCreation", resource_type=2, resource_name="new", resource_pattern_type=3,
+               principal="User:x", host="*", operation=3, permission_type=3)  # fmt: skip
+    files: dict[str, Any] = {"acls_file": str(acls), "users_file": str(users), "quotas_file": str(quotas)}
+    with served(tmp_path / "logs", **files, super_users="User:ANONYMOUS") as gateway, gateway.wire() as wire:
+        topics = wire.ask("CreateTopics", 7, topics=(new_topic,), timeout=SECOND, validate_only=False).topics
+        configs = wire.ask("DescribeConfigs", 4, resources=(resource,), include_synonyms=False,
+                           include_documentation=False).results  # fmt: skip
+        created_acls = wire.ask("CreateAcls", 3, creations=(acl,)).results
+        acl_list = wire.ask("DescribeAcls", 3, resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
+                            principal_filter=None, host_filter=None, operation=1, permission_type=1)  # fmt: skip
+        coordinators = wire.ask("FindCoordinator", 4, key_type=0, coordinator_keys=("g",)).coordinators
+        old_coordinator = wire.ask("FindCoordinator", 3, key_type=0, key="g")
+        quorum = wire.ask("DescribeQuorum", 2, topics=())
+        client_quotas = wire.ask("DescribeClientQuotas", 1, components=(), strict=False)
+        scram_users = wire.ask("DescribeUserScramCredentials", 0, users=None)
+    successes = (*topics, *configs, *created_acls, acl_list, *coordinators, quorum, client_quotas, scram_users)
+    assert [success.error_code for success in successes] == [0] * len(successes)
+    assert [success.error_message for success in successes] == [None, *[""] * 7]
+    assert old_coordinator.error_message == "NONE"
+
+
 def test_a_replica_moves_to_another_directory_and_to_no_other_broker(tmp_path: Path) -> None:
     directories = [tmp_path / "a", tmp_path / "b"]
     with open_engine(directories) as engine:

@@ -24,6 +24,17 @@ _ERRORS: Final = {int(code): code for code in ErrorCode}
 _ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
 _NO_ERROR: Final[Mapping[str, object]] = {"error_code": 0, "error_message": None}
 _NO_DELAY: Final = dt.timedelta()
+# Error messages that Kafka sends without an error, by the kio class; in other classes, the message is null.
+_SUCCESS_MESSAGES: Final[Mapping[str, str]] = {
+    "AclCreationResult": "",
+    "Coordinator": "",
+    "DescribeAclsResponse": "",
+    "DescribeClientQuotasResponse": "",
+    "DescribeConfigsResult": "",
+    "DescribeQuorumResponse": "",
+    "DescribeUserScramCredentialsResponse": "",
+    "FindCoordinatorResponse": "NONE",
+}
 _EMPTY: Final[Mapping[str, object]] = {  # empty values for fields without a default, by the type of the field
     "bool": False, "bytes": b"", "int16": 0, "int32": 0, "int64": 0, "string": "", "timedelta_i32": _NO_DELAY,
 }  # fmt: skip
@@ -142,6 +153,8 @@ def _make_message(kind: Any, values: dict[str, object]) -> Any:
         code = fields[name]
         assert isinstance(code, int)
         fields[name] = _ERRORS.get(code, ErrorCode.unknown_server_error)
+    if fields.get("error_message", "") is None and not fields.get("error_code"):
+        fields["error_message"] = _SUCCESS_MESSAGES.get(kind.__name__)
     return kind(**fields)
 
 

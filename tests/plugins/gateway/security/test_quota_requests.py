@@ -39,7 +39,7 @@ def component(kind: str, match_type: int, match: str | None = None) -> Any:
 
 def described(wire: Wire, *components: Any, strict: bool = False) -> list[dict[str, Any]]:
     response = wire.ask("DescribeClientQuotas", 1, components=components, strict=strict)
-    assert (response.error_code, response.error_message) == (0, None)
+    assert (response.error_code, response.error_message) == (0, "")
     return [
         {entity.entity_type: entity.entity_name for entity in entry.entity}
         | {limit.key: limit.value for limit in entry.values}
