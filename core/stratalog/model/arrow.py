@@ -76,7 +76,7 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
         if name not in _SOURCES:
             matches = get_close_matches(str(name), ARROW_COLUMNS, 1)
             suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
-            raise ConfigError(f"there is no column {name!r}{suggestion}: the columns are {', '.join(ARROW_COLUMNS)}")
+            raise ConfigError(f"there is no column {name!r}: the columns are {', '.join(ARROW_COLUMNS)}{suggestion}")
     if len(set(names)) < len(names):
         raise ConfigError(f"a column is named twice: {', '.join(names)}")
     return names
