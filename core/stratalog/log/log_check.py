@@ -214,7 +214,7 @@ def _find_vanished(files: LogFiles) -> Iterator[Finding]:
     missing = missing_logs(names, names)
     if missing:
         names = file_names(files)
-    for log, index in missing_logs(missing.values(), names).items():
+    for log, index in missing_logs([index for index in missing.values() if index in names], names).items():
         text = f"the file is missing and {index} exists: restore the records before the next open, which removes it"
         yield Finding(FindingKind.DAMAGE, files.path(log), 0, text)
 

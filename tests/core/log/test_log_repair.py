@@ -62,6 +62,17 @@ def test_a_file_that_is_renamed_during_the_check_is_not_missing(sound: LogBed, m
     assert next(lists, None) is None
 
 
+def test_a_segment_that_is_deleted_during_the_check_is_not_missing(
+    sound: LogBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = file_names(sound.files())
+    base = sound.path(0).name.removesuffix(".log")
+    lists = iter([[name for name in names if name != f"{base}.log"], [name for name in names if base not in name]])
+    monkeypatch.setattr("stratalog.log.log_check.file_names", lambda _: next(lists, names))
+    assert check_log(sound.files(), sound.components).findings == []
+    assert next(lists, None) is None
+
+
 def test_the_producers_are_known_although_all_snapshots_were_damaged(bed: LogBed) -> None:
     """Without any snapshot, a log that was closed cleanly has no producers, as in Kafka."""
     log = bed.open()

@@ -14,12 +14,11 @@ from typing import Final
 from stratalog.epochs.checkpoint import format_epochs, parse_epochs
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError, NotAFileError, OutOfResourcesError
-from stratalog.log.folder.swap_files import SwapPlan, plan_swap
+from stratalog.log.folder.swap_files import INDEX_SUFFIXES, SwapPlan, plan_swap
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
     DELETED_SUFFIX,
     DESCRIBING_SUFFIXES,
-    DIGEST_SUFFIX,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     NEXT_EPOCH_FILE,
@@ -101,7 +100,7 @@ def missing_logs(indexes: Iterable[str], names: Collection[str]) -> dict[str, st
     missing = dict[str, str]()
     for name in indexes:
         parsed = parse_segment_file(name)
-        if parsed is None or parsed.state or parsed.suffix in {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX}:
+        if parsed is None or parsed.state or parsed.suffix not in INDEX_SUFFIXES:
             continue
         log = segment_file(parsed.base_offset, LOG_SUFFIX)
         if parsed.base_offset not in bases and log + DELETED_SUFFIX not in names:
@@ -181,7 +180,7 @@ def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
     logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
     indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
     one_by_one = (((), [pair]) for pair in logs)  # after a crash, live segments between two ``.swap`` logs are removed
-    for removals, renames in ((plan.undone, ()), (plan.removals, ()), *one_by_one, ((), indexes)):
+    for removals, renames in ((plan.undone, ()), (plan.orphans, ()), (plan.removals, ()), *one_by_one, ((), indexes)):
         for name in removals:
             files.remove(name)
         for old, new in renames:

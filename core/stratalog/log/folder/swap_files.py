@@ -87,26 +87,25 @@ class SwapPlan:
 
     The order matters, because a crash may interrupt the plan. First remove ``undone``, durably: without the
     ``.cleaned`` files beside them, these ``.swap`` files of an uncommitted replacement would count as committed. Then
-    do ``removals``, then ``renames``, logs before their indexes: while a ``.log.swap`` file exists, the next opening
-    removes files with final names in its offset range.
-
-    ``orphans`` are indexes without a ``.log`` file. They come first in ``removals``: without the ``.log.deleted`` file of
-    an interrupted deletion, the next opening would report a missing ``.log`` file.
+    remove ``orphans``, which are indexes without a ``.log`` file, durably: without the ``.log.deleted`` file of an
+    interrupted deletion, the next opening would report a missing ``.log`` file. Then do ``removals``, then ``renames``,
+    logs before their indexes: while a ``.log.swap`` file exists, the next opening removes files with final names in its
+    offset range.
 
     ``live`` maps each final name to the current name of the file. A reader uses ``live``, because it must not rename
     files.
     """
 
     undone: tuple[str, ...]
+    orphans: tuple[str, ...]
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
     live: dict[str, str]
-    orphans: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
         """True if the plan changes any file."""
-        return bool(self.undone or self.removals or self.renames)
+        return bool(self.undone or self.orphans or self.removals or self.renames)
 
 
 def plan_swap(
@@ -155,15 +154,10 @@ def plan_swap(
     orphans = sorted(final for final in live if _lacks_log(final, live))
     return SwapPlan(
         tuple(sorted(undone)),
-        (
-            *(live.pop(final) for final in orphans),
-            *sorted(deleted_names),
-            *sorted(cleaned_names),
-            *sorted(replaced_names),
-        ),
+        tuple(live.pop(final) for final in orphans),
+        (*sorted(deleted_names), *sorted(cleaned_names), *sorted(replaced_names)),
         tuple(pair for pair in renames if pair[1] in live),
         live,
-        tuple(orphans),
     )
 
 

@@ -133,7 +133,9 @@ def plan(case: Crash, names: Iterable[str]) -> SwapPlan:
 
 def steps(swap_plan: SwapPlan) -> list[tuple[str, str | None]]:
     """Return each removal (name and None) and each rename (old and new name), in the order of the plan."""
-    return [(name, None) for name in (*swap_plan.undone, *swap_plan.removals)] + list(swap_plan.renames)
+    return [(name, None) for name in (*swap_plan.undone, *swap_plan.orphans, *swap_plan.removals)] + list(
+        swap_plan.renames
+    )
 
 
 def carried_out(names: Iterable[str], changes: Iterable[tuple[str, str | None]]) -> set[str]:
@@ -220,6 +222,10 @@ def test_the_next_open_reports_no_missing_file_of_a_deletion_that_was_interrupte
     for count in range(len(changes) + 1):
         left = carried_out(names, changes[:count])
         assert missing_logs(left, left) == {}
+
+
+def test_other_files_with_the_name_of_a_segment_report_no_missing_log() -> None:
+    assert missing_logs(named("0.extra", "0.bak", "0.snapshot"), OLD - named("0.log")) == {}
 
 
 def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
