@@ -144,11 +144,13 @@ class FetchHandler:
                 return response
 
     def _answer_now(self, header: Header, request: FetchRequest, client: Client, min_bytes: int) -> Response | None:
-        """Send the response if there are enough bytes, and if it is small. Return its unsent bytes.
+        """Send the response if there are new records, and if they are few bytes. Return the unsent bytes of the response.
 
-        Return None if the thread of the client has to answer the request, or to wait again.
+        Return None if the thread of the client has to answer the request, or to wait again. That is also so if the client
+        waits for more than one byte: older records of another partition could be in the tier, and their read would delay
+        the thread that appends.
         """
-        if client.send_now is None or len(request.partitions) > _MAX_PARTITIONS_NOW or min_bytes > READ_BYTES:
+        if client.send_now is None or min_bytes > 1 or len(request.partitions) > _MAX_PARTITIONS_NOW:
             return None
         read_pass = self._read(request, client)
         if read_pass.readable_bytes < min_bytes or read_pass.size_bytes > READ_BYTES:
