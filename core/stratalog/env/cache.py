@@ -43,8 +43,8 @@ class CacheOrder(Protocol):
     def touch(self, key: Hashable) -> None:
         """Record the use of a cached item."""
 
-    def begin(self, key: Hashable) -> int:
-        """Record that a reader will use a cached item again. Return the number of such items."""
+    def begin(self, key: Hashable) -> None:
+        """Record that a reader will probably use a cached item again."""
 
     def finish(self, key: Hashable) -> None:
         """Record that a reader has used all of a cached item."""
@@ -119,10 +119,9 @@ class LeastRecent:
         """Make a cached item the most recently used one. Do nothing for an unknown key."""
         self._items.touch(key)
 
-    def begin(self, key: Hashable) -> int:
-        """Make a cached item the most recently used one, and return the number of items."""
+    def begin(self, key: Hashable) -> None:
+        """Make a cached item the most recently used one."""
         self.touch(key)
-        return len(self)
 
     def finish(self, key: Hashable) -> None:
         """Do nothing: the order ignores how much of an item was used."""
@@ -153,7 +152,8 @@ class TwoQueues:
     least recently used frequent item. A reader of history adds each item once, so its items never become frequent.
 
     A reader can call ``begin`` for an item that it uses in several steps, and ``finish`` after the last step. Items
-    between the two calls leave the queue, and can use up to three quarters of the limit. They are evicted last.
+    between the two calls are evicted last. They use at most five eighths of the limit: above it, the item whose last
+    ``begin`` was earliest is put back into its queue.
 
     Source: Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", 1994, the
     full version. The paper remembers keys until the sizes of their items add up to half of the limit, and this class
@@ -164,9 +164,7 @@ class TwoQueues:
         self._limit_bytes = limit_bytes
         self._new, self._begun, self._frequent = _Queue(), _Queue(), _Queue()
         self._origins: dict[Hashable, _Queue] = {}  # of begun items
-        self._displaced = _Queue()  # keys of items that were put back because the begun items used too much
         self._remembered = _Queue()  # keys of evicted items
-        self._begins = 0  # calls of begin since a begun item was last put back into the queue
 
     @property
     def size_bytes(self) -> int:
@@ -187,12 +185,8 @@ class TwoQueues:
         """Make a frequent item the most recently used one. Do nothing for an item in the queue of new items."""
         self._frequent.touch(key)
 
-    def begin(self, key: Hashable) -> int:
-        """Keep a cached item, because its reader will use it again. Return the number of items that are kept so.
-
-        Calls for other items end that for an item whose reader has stopped. Do nothing for an unknown key.
-        """
-        self._displaced.pop(key)
+    def begin(self, key: Hashable) -> None:
+        """Keep a cached item, because its reader will probably use it again. Do nothing for an unknown key."""
         if not self._begun.touch(key):
             for queue in (self._new, self._frequent):
                 size_bytes = queue.pop(key)
@@ -200,21 +194,13 @@ class TwoQueues:
                     self._begun.push(key, size_bytes)
                     self._origins[key] = queue
         while self._begun.size_bytes > self._limit_bytes * _BEGUN_SHARE:
-            self._displaced.push(*self._release(next(iter(self._begun))))
-        self._begins += 1
-        if self._begins > 2 * (len(self._begun) + len(self._displaced)):
-            self._begins = 0
-            if self._displaced:
-                self._displaced.pop_oldest()
-            elif len(self._begun) > 1:
-                self._release(next(iter(self._begun)))
-        return len(self._begun) + len(self._displaced)
+            self.finish(next(iter(self._begun)))
 
     def finish(self, key: Hashable) -> None:
-        """Put an item back into the queue, because its reader has used all of it. Do nothing for other items."""
-        self._displaced.pop(key)
-        if key in self._begun:
-            self._release(key)
+        """Put an item back into its queue, because its reader has used all of it. Do nothing for other items."""
+        size_bytes = self._begun.pop(key)
+        if size_bytes is not None:
+            self._origins.pop(key).push(key, size_bytes)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
         """Add an item, and return the keys to evict.
@@ -236,12 +222,6 @@ class TwoQueues:
         """Remove a cached item. Return True if the item was present."""
         self._origins.pop(key, None)
         return any(queue.pop(key) is not None for queue in (self._new, self._begun, self._frequent))
-
-    def _release(self, key: Hashable) -> tuple[Hashable, int]:
-        """Put a begun item back into its queue. Return its key and its size."""
-        size_bytes = self._begun.pop(key) or 0
-        self._origins.pop(key).push(key, size_bytes)
-        return key, size_bytes
 
     def _evict(self) -> Hashable:
         if self._frequent and (not self._new or self._new.size_bytes <= self._limit_bytes * _NEW_SHARE):
@@ -325,13 +305,13 @@ class Cache(Generic[T]):
             if key not in self._items and key not in self._loading:
                 self._keep(key, data)
 
-    def begin(self, key: Hashable) -> int:
-        """Record that a reader will use an item again, and return the number of such items.
+    def begin(self, key: Hashable) -> None:
+        """Record that a reader will probably use an item again: ``TwoQueues`` evicts such items last.
 
-        ``TwoQueues`` evicts them last. Call ``finish`` when the reader has used all of the item.
+        Call ``finish`` when the reader has used all of the item.
         """
         with self._lock:
-            return self._order.begin(key)
+            self._order.begin(key)
 
     def finish(self, key: Hashable) -> None:
         """Record that a reader has used all of an item, for which it may have called ``begin``."""

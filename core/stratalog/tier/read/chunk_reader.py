@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from stratalog.config.engine_settings import Limits
 from stratalog.env.cache import Cache, CacheMetrics, TwoQueues
-from stratalog.model.segment_info import FileKind
+from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.read_buffers import BufferPool
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
@@ -52,7 +52,6 @@ class ChunkReader:
         self._memory = Cache[bytes](limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._prefetcher = Prefetcher(self._load, self._is_cached, limits.prefetch_bytes, threads)
         self._last_span: ObjectRange | None = None  # the last chunk read; no lock: a wrong value only costs a check
-        self._begun_chunks = 0  # chunks of which readers have not read all; no lock: a wrong value does little harm
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _EXTRA_BYTES)
         self._chunk_sizes = [limits.fetch_chunk_bytes]  # largest first: each is half of the one before
@@ -91,10 +90,11 @@ class ChunkReader:
         if not start < end <= last_end:
             return self._store.read_exactly(key, start, end)
         fetch_end = max(end, min(start + self._read_ahead_bytes, last_end))
-        fetched_spans = list(self._spans(key, start, fetch_end, last_end))
-        spans = [span for span in fetched_spans if span.start < end]
-        log = entry.slices[FileKind.LOG]
+        log, info = entry.slices[FileKind.LOG], entry.info
         log_end = log.position + log.size_bytes if log.key == key else last_end
+        is_next_segment = start <= log.position and self._prefetcher.expects(_segment_id(info, info.base_offset))
+        fetched_spans = list(self._spans(key, start, fetch_end, last_end, is_sequential=is_next_segment))
+        spans = [span for span in fetched_spans if span.start < end]
         self._note(spans, entry, successor)
         if self._is_near or self._disk is not None:
             data = self._read_files(spans, start, end, buffer)
@@ -114,7 +114,7 @@ class ChunkReader:
             if min(span.end, log_end) <= end:
                 self._memory.finish(span)
             else:
-                self._begun_chunks = self._memory.begin(span)
+                self._memory.begin(span)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_small(self, entry: StoredSegment, key: str, start: int, end: int) -> bytes:
@@ -156,7 +156,9 @@ class ChunkReader:
         """Stop prefetching, and wait for the prefetches in progress. A second call does nothing."""
         self._prefetcher.close()
 
-    def _spans(self, key: str, start: int, end: int, last_end: int) -> Iterator[ObjectRange]:
+    def _spans(
+        self, key: str, start: int, end: int, last_end: int, *, is_sequential: bool = False, least_bytes: int = 0
+    ) -> Iterator[ObjectRange]:
         """Yield the chunks that have the bytes [start, end) of an object; ``last_end`` is the end of its last chunk.
 
         Chunks in memory are used whatever their size is. New chunks have the size ``_new_chunk_bytes``. They are
@@ -164,8 +166,9 @@ class ChunkReader:
         """
         position = start
         while position < end:
-            new_chunk_bytes = self._new_chunk_bytes()
-            if end - start <= self._first_chunk_bytes and not self._prefetcher.expects((key, position)):
+            new_chunk_bytes = max(self._new_chunk_bytes(), least_bytes)
+            is_small = end - start <= self._first_chunk_bytes and not is_sequential
+            if is_small and not self._prefetcher.expects((key, position)):
                 new_chunk_bytes = min(new_chunk_bytes, self._first_chunk_bytes)
             is_border = position % self._chunk_sizes[-1] == 0  # a new chunk need not begin before it
             new_span = None
@@ -186,9 +189,12 @@ class ChunkReader:
     def _new_chunk_bytes(self) -> int:
         """Return the size of a new chunk, so that half of the cache has room for one chunk of each reader.
 
-        A reader reads a chunk in several steps. The cache would evict a larger chunk before the last step.
+        A reader reads a chunk in several steps. The cache would evict a larger chunk before the last step. A chunk that is
+        larger than the memory for prefetched chunks could not be prefetched.
         """
-        share_bytes = self._limits.chunk_cache_bytes / 2 / max(self._begun_chunks, 1)
+        share_bytes = self._limits.chunk_cache_bytes / 2 / max(self._prefetcher.readers, 1)
+        if self._limits.prefetch_bytes:
+            share_bytes = min(share_bytes, self._limits.prefetch_bytes)
         return next((size for size in self._chunk_sizes if size <= share_bytes), self._chunk_sizes[-1])
 
     def _note(self, spans: Sequence[ObjectRange], entry: StoredSegment, successor: Successor) -> None:
@@ -203,10 +209,10 @@ class ChunkReader:
             return
         span_ids: list[Hashable] = [(span.key, span.start) for span in log_spans]
         if log_spans[0].start <= log.position:  # it may follow the last chunk of the previous segment
-            span_ids.insert(1, (info.topic_id.text, info.log, info.base_offset))
+            span_ids.insert(1, _segment_id(info, info.base_offset))
         current = log_spans[-1]
         next_start = current.end
-        next_id = (log.key, next_start) if next_start < log_end else (info.topic_id.text, info.log, info.end_offset)
+        next_id = (log.key, next_start) if next_start < log_end else _segment_id(info, info.end_offset)
         self._prefetcher.note_read(span_ids, next_id, current, lambda: self._log_spans(entry, successor, next_start))
 
     def _log_spans(self, entry: StoredSegment, successor: Successor, start: int) -> Iterator[ObjectRange]:
@@ -218,7 +224,8 @@ class ChunkReader:
         while segment is not None:
             log = segment.slices[FileKind.LOG]
             first = start if segment is entry else log.position
-            yield from self._spans(log.key, first, log.position + log.size_bytes, object_end(segment, log.key))
+            log_end, last_end = log.position + log.size_bytes, object_end(segment, log.key)
+            yield from self._spans(log.key, first, log_end, last_end, least_bytes=self._limits.read_bytes)
             segment = successor(segment)
 
     def _chunk(self, span: ObjectRange, load: Callable[[], bytes]) -> bytes:
@@ -326,6 +333,11 @@ class ChunkReader:
 
     def _group(self, key: str) -> str:
         return f"{self._store.uri}\n{key}"
+
+
+def _segment_id(info: SegmentInfo, base_offset: int) -> Hashable:
+    """Return the id of the segment that begins at an offset, in the log of the segment ``info``."""
+    return info.topic_id.text, info.log, base_offset
 
 
 def _item(span: ObjectRange) -> str:

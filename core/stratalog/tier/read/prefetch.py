@@ -21,7 +21,7 @@ from stratalog.env.threads import Worker
 from stratalog.errors import StorageError
 
 _LOGGER: Final = logging.getLogger(__name__)
-_STREAMS: Final = 64  # largest number of streams
+_PAUSE_READS: Final = 1024  # reads by others after which a stream is forgotten
 _STALE_STEPS: Final = 256  # steps of other streams after which a stream's prefetched spans may be dropped
 
 
@@ -88,6 +88,8 @@ class _Stream:
     """One sequential reader. ``ahead`` yields the spans after the prefetched ones; None if they are not known yet."""
 
     step: int
+    read: int = 0  # number of the stream's last read
+    is_sequential: bool = False  # True after its second read
     ahead: Iterator[ObjectRange] | None = None
     window: int = 1
     requested: deque[ObjectRange] = field(default_factory=deque)  # prefetched, and not yet passed by the reader
@@ -110,6 +112,10 @@ class Prefetcher:
         is_cached: returns True if a span is already cached; called without a lock.
         limit_bytes: largest size of all prefetched and unused spans; 0 disables prefetching.
         threads: the largest number of spans to fetch at the same time.
+
+    Attributes:
+        readers: the number of sequential readers. A reader is counted from its second read on, until 1,024 reads of others
+            have followed its last read.
     """
 
     def __init__(
@@ -126,8 +132,9 @@ class Prefetcher:
         self._prefetches: OrderedDict[ObjectRange, _Prefetch] = OrderedDict()  # oldest first; under _lock
         self._held_bytes = 0  # under _lock, as are all below
         self._stream_by_id: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the id of the next span, oldest first
-        self._steps = 0
+        self._steps = self._reads = 0
         self._closed = False
+        self.readers = 0  # read without _lock: a wrong value does little harm
         ends_with_fork(self)
 
     def note_read(
@@ -146,7 +153,9 @@ class Prefetcher:
             ahead: returns the spans after this one; called and consumed only if the reader is sequential.
         """
         with self._lock:
+            self._reads += 1
             if following in self._stream_by_id and not any(name in self._stream_by_id for name in span_ids):
+                self._count_read(self._stream_by_id[following], following, is_sequential=True)
                 return  # the same span again
             self._steps += 1
             stream = next((self._stream_by_id.pop(name) for name in span_ids if name in self._stream_by_id), None)
@@ -154,8 +163,7 @@ class Prefetcher:
             stream = stream or _Stream(self._steps)
             stream.step = self._steps
             self._stream_by_id[following] = stream
-            while len(self._stream_by_id) > _STREAMS:
-                self._forget_stream(self._stream_by_id.popitem(last=False)[1])
+            self._count_read(stream, following, is_sequential=not is_new)
         if not is_new and self._limit_bytes:
             self._prefetch_more(stream, current, ahead)
 
@@ -268,6 +276,14 @@ class Prefetcher:
             prefetch.future.set_exception(error)
 
     # --- all under _lock ---------------------------------------------------------------------------------------------
+
+    def _count_read(self, stream: _Stream, following: Hashable, *, is_sequential: bool) -> None:
+        """Record a read of a stream, and forget the streams whose last read was too long ago."""
+        stream.read, stream.is_sequential = self._reads, is_sequential
+        self._stream_by_id.move_to_end(following)
+        while self._reads - next(iter(self._stream_by_id.values())).read > _PAUSE_READS:
+            self._forget_stream(self._stream_by_id.popitem(last=False)[1])
+        self.readers = sum(stream.is_sequential for stream in self._stream_by_id.values())
 
     def _make_room(self, size_bytes: int) -> bool:
         """Drop prefetched spans of streams that are no longer read; return True if there is room."""

@@ -169,7 +169,7 @@ def test_chunks_fetched_for_readers_that_left_make_room() -> None:
 def test_streams_are_forgotten_with_what_was_fetched_for_them(bed: Bed) -> None:
     bed.step(0)
     bed.step(1)
-    for number in range(70):
+    for number in range(1_025):
         bed.step(number, f"other-{number}")
     assert not any(bed.ahead.holds(span(number)) for number in range(100))
 
