@@ -27,7 +27,7 @@ KAFKA_CODES = {
     "OFFSET_OUT_OF_RANGE": (1, ["OffsetOutOfRangeError"]),
     "CORRUPT_MESSAGE": (2, ["CorruptionError", "CorruptBatchError"]),
     "UNKNOWN_TOPIC_OR_PARTITION": (3, ["UnknownTopicError"]),
-    "NOT_LEADER_OR_FOLLOWER": (6, ["NotLeaderOrFollowerError"]),
+    "NOT_LEADER_OR_FOLLOWER": (6, ["NotLeaderOrFollowerError", "ClosedError"]),
     "MESSAGE_TOO_LARGE": (10, ["RecordTooLargeError"]),
     "INVALID_TOPIC_EXCEPTION": (17, ["InvalidTopicError"]),
     "RECORD_LIST_TOO_LARGE": (18, ["RecordBatchTooLargeError"]),
@@ -62,7 +62,6 @@ KAFKA_CODES = {
             "EpochsExhaustedError",
             "OffsetsOutOfOrderError",
             "UnexpectedAppendOffsetError",
-            "ClosedError",
         ],
     ),
 }

@@ -81,3 +81,5 @@ class EpochsExhaustedError(ReplicaError):
 
 class ClosedError(StorageError):
     """The object is closed, was opened before a fork, or is out of service after a failed change. Open it again."""
+
+    kafka_code = 6  # NOT_LEADER_OR_FOLLOWER, on which clients look for the log again: its topic may have been deleted

@@ -291,6 +291,14 @@ def test_a_fetch_waits_for_records_of_the_process(orders: Served) -> None:
     assert partitions[0].high_watermark == 1
 
 
+def test_a_closed_log_is_reported_by_a_code_on_which_clients_look_for_it_again(orders: Served) -> None:
+    """A log is closed before its topic disappears from the list of topics."""
+    data = orders.batch([b"a"])
+    orders.engine.log("orders", 0).close()
+    with orders.wire() as wire:
+        assert produced(wire, data).error_code == 6
+
+
 def test_a_fetch_ends_when_its_topic_is_deleted(orders: Served) -> None:
     with orders.wire() as wire:
         fetch_thread = threading.Thread(target=lambda: partitions.append(fetched(wire, 0, wait_ms=20_000)))
