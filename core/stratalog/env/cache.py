@@ -226,7 +226,7 @@ class TwoQueues:
     def _evict(self) -> Hashable:
         if self._frequent and (not self._new or self._new.size_bytes <= self._limit_bytes * _NEW_SHARE):
             return self._frequent.pop_oldest()[0]
-        key, size_bytes = (self._new or self._begun).pop_oldest()
+        key, size_bytes = self._new.pop_oldest()  # begun items alone are below the limit
         self._remembered.push(key, size_bytes)
         while self._remembered.size_bytes > self._limit_bytes * _REMEMBERED:
             self._remembered.pop_oldest()

@@ -19,7 +19,6 @@ from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
 
 _CHUNK_SIZES: Final = 6  # the smallest chunk has a 32nd of limits.fetch.chunk.bytes
-_FIRST_SIZE: Final = 3  # number of the size for a reader that may need few bytes: a quarter of the largest one
 _EXTRA_BYTES: Final = 64 << 10  # a fetch may read this many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
@@ -58,7 +57,7 @@ class ChunkReader:
         if disk is None and not self._is_near:
             while len(self._chunk_sizes) < _CHUNK_SIZES and self._chunk_sizes[-1] % 2 == 0:
                 self._chunk_sizes.append(self._chunk_sizes[-1] // 2)
-        self._first_chunk_bytes = self._chunk_sizes[:_FIRST_SIZE][-1]
+        self._first_chunk_bytes = max(limits.fetch_chunk_bytes // 4, self._chunk_sizes[-1])
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
         # the next chunk, and does not end at a border between chunks.
         self._read_ahead_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * limits.fetch_chunk_bytes else 0

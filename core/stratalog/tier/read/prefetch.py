@@ -162,6 +162,8 @@ class Prefetcher:
             is_new = stream is None
             stream = stream or _Stream(self._steps)
             stream.step = self._steps
+            replaced = self._stream_by_id.get(following)  # another reader has reached the same span
+            self.readers -= replaced is not None and replaced.is_sequential
             self._stream_by_id[following] = stream
             self._count_read(stream, following, is_sequential=not is_new)
         if not is_new and self._limit_bytes:
@@ -218,6 +220,7 @@ class Prefetcher:
         with self._lock:
             self._closed = True
             self._stream_by_id.clear()
+            self.readers = 0
             for span in list(self._prefetches):
                 self._release(span)
         self._pool.close()
@@ -279,11 +282,11 @@ class Prefetcher:
 
     def _count_read(self, stream: _Stream, following: Hashable, *, is_sequential: bool) -> None:
         """Record a read of a stream, and forget the streams whose last read was too long ago."""
+        self.readers += is_sequential - stream.is_sequential
         stream.read, stream.is_sequential = self._reads, is_sequential
         self._stream_by_id.move_to_end(following)
         while self._reads - next(iter(self._stream_by_id.values())).read > _PAUSE_READS:
             self._forget_stream(self._stream_by_id.popitem(last=False)[1])
-        self.readers = sum(stream.is_sequential for stream in self._stream_by_id.values())
 
     def _make_room(self, size_bytes: int) -> bool:
         """Drop prefetched spans of streams that are no longer read; return True if there is room."""
@@ -294,6 +297,7 @@ class Prefetcher:
         return self._held_bytes + size_bytes <= self._limit_bytes
 
     def _forget_stream(self, stream: _Stream) -> None:
+        self.readers -= stream.is_sequential
         for span in stream.requested:
             prefetch = self._prefetches.get(span)
             if prefetch is not None and prefetch.stream is stream:

@@ -174,6 +174,35 @@ def test_streams_are_forgotten_with_what_was_fetched_for_them(bed: Bed) -> None:
     assert not any(bed.ahead.holds(span(number)) for number in range(100))
 
 
+def test_sequential_readers_are_counted_from_their_second_read_until_others_have_read_long(bed: Bed) -> None:
+    counts: list[int] = []
+    for key in ("a", "b", "c"):
+        bed.step(0, key)
+        counts.append(bed.ahead.readers)
+        bed.step(0, key)
+        counts.append(bed.ahead.readers)
+    assert counts == [0, 1, 1, 2, 2, 3]
+    for number in range(50, 70, 2):
+        bed.step(number, "single read")
+    assert bed.ahead.readers == 3
+    for number in range(1_030):
+        bed.step(number, "a")
+    assert bed.ahead.readers == 1
+
+
+def test_readers_at_the_same_span_count_as_one(bed: Bed) -> None:
+    for number in range(3):
+        bed.step(number)
+    for number in range(1, 3):
+        bed.ahead.note_read([("a", f"late-{number}"), ("a", number)], ("a", number + 1), span(number), lambda: iter(()))
+        assert bed.ahead.readers == 1
+    for number in range(3, 1_030):
+        bed.step(number)
+    assert bed.ahead.readers == 1
+    bed.ahead.close()
+    assert bed.ahead.readers == 0
+
+
 def test_dropped_objects_are_not_given_out(bed: Bed) -> None:
     bed.step(0)
     bed.step(1)
