@@ -220,9 +220,12 @@ class Requests:
         remaining_ns = call.end_ns - now_ns
         if kind != "puts" and call.retries < self._retries:
             remaining_ns = max(0, remaining_ns) // 2
+        deadline_ns = now_ns + remaining_ns
+        if self._guard.is_bundled:
+            return request(deadline_ns)  # stratalog's own stores keep the deadline
         wait_ms = remaining_ns / 1_000_000 + _GRACE_MS
         try:
-            return self._guard.call(method, lambda: request(now_ns + remaining_ns), wait_ms=wait_ms)
+            return self._guard.call(method, lambda: request(deadline_ns), wait_ms=wait_ms)
         except PluginError as error:
             if not isinstance(error.__cause__, OverdueError):
                 raise

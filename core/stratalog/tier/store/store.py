@@ -13,6 +13,7 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, PluginError, StorageError, StoreError
 from stratalog.model.batches import Buffer
 from stratalog.registry.guard import Guard
+from stratalog.registry.guarded_parts import guarded_part
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
 from stratalog.tier.store.requests import Requests, StoreMetrics
 
@@ -101,15 +102,16 @@ class Verification:
 class TierStore:
     """Access of a tier to its object store, with deadlines, retries and checks of results. Owns the store. Thread-safe.
 
-    If the store breaks the plugin interface, all methods except ``is_cached`` and ``read_cached`` raise PluginError.
+    If a store of another plugin breaks the plugin interface, all methods except ``is_cached`` and ``read_cached`` raise
+    PluginError.
 
     Args:
         store: the object store; ``close`` closes it.
         env: clock and random numbers.
         config: ``store.deadline.ms`` limits one call with its retries, ``store.retries`` the number of its retries.
         limits: limit the size of one read, because a size in a manifest or footer may be wrong; None for the defaults.
-        guard: converts errors of the store, and checks its results. With None, the store is checked like a store of an
-            external plugin, but on the caller's thread.
+        guard: guards the calls, unless the store comes with stratalog. With None, the store is checked like a store of
+            another plugin, but on the caller's thread.
 
     Attributes:
         deadline_ms: deadline of one call with its retries, in milliseconds. For each full 64 MiB, the deadline of an
@@ -129,12 +131,12 @@ class TierStore:
         limits: Limits | None = None,
         guard: Guard | None = None,
     ) -> None:
-        self._store = store
         self.limits = limits or Limits()
         index_bytes = self.limits.index_bytes
         self._read_bytes = max(index_bytes + index_bytes // _SLACK, 2 * self.limits.fetch_chunk_bytes)
         self.guard = guard or Guard(f"object store {store.uri}", "")
-        self.uri, self.capabilities = self._read_attribute("uri", str), self._read_attribute("capabilities", Capability)
+        self._store: ObjectStore = guarded_part(store, ObjectStore, self.guard)
+        self.uri, self.capabilities = self._store.uri, self._store.capabilities
         trusted = Capability.CHECKSUM | Capability.NEAR  # a new file is read from the page cache
         trusts_store = self.guard.is_bundled and bool(self.capabilities & trusted)
         self.verification = Verification(
@@ -151,10 +153,7 @@ class TierStore:
 
     def sent(self) -> Mapping[str, int]:
         """Return ``ObjectStore.sent``: the numbers of requests that the store has sent, by the store's own names."""
-        with self.guard.calling("sent"):
-            counts = self._store.sent()
-        self.guard.check_type("sent", counts, Mapping)
-        return counts
+        return self._store.sent()
 
     def put(self, key: str, source: ByteSource) -> ObjectInfo:
         """Upload an object under a new key.
@@ -166,9 +165,7 @@ class TierStore:
         counted_source = _CountedSource(source)
 
         def request(deadline_ns: int) -> ObjectInfo:
-            return self.guard.of_type(
-                "put_file", self._store.put_file(key, counted_source, deadline_ns=deadline_ns), ObjectInfo
-            )
+            return self._store.put_file(key, counted_source, deadline_ns=deadline_ns)
 
         deadlines = 1 + source.size_bytes // UPLOAD_STEP_BYTES
         info = self._requests.send("puts", "put_file", key, request, lambda _: source.size_bytes, deadlines=deadlines)
@@ -217,7 +214,7 @@ class TierStore:
         """
 
         def request(deadline_ns: int) -> Created:
-            return self.guard.of_type("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
+            return self._store.create(key, data, deadline_ns=deadline_ns)
 
         return self._requests.send("creates", "create", key, request, lambda _: len(data), overdue=Created.UNKNOWN)
 
@@ -232,7 +229,7 @@ class TierStore:
         """
 
         def request(deadline_ns: int) -> bytes:
-            return self.guard.of_type("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
+            return self._store.read(key, start, end, deadline_ns=deadline_ns)
 
         return self._requests.send("reads", "read", key, request, len)
 
@@ -255,7 +252,7 @@ class TierStore:
             )
 
         def request(deadline_ns: int) -> bytes:
-            data = self.guard.of_type("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
+            data = self._store.read(key, start, end, deadline_ns=deadline_ns)
             if len(data) != end - start:
                 raise _ShortReadError(f"{end - start} bytes were requested, but {len(data)} were received", key)
             return data
@@ -289,8 +286,7 @@ class TierStore:
         """
 
         def request(deadline_ns: int) -> Sequence[ObjectInfo]:
-            page = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
-            return self._check_items("list", page, ObjectInfo)
+            return self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
 
         objects = self._requests.send("lists", "list", prefix, request, lambda _: 0)
         if objects and objects[-1].key <= after:
@@ -332,8 +328,7 @@ class TierStore:
         """Return the uploads under this prefix that were neither completed nor aborted; may raise StoreError."""
 
         def request(deadline_ns: int) -> Sequence[UnfinishedUpload]:
-            uploads = self._store.unfinished(prefix, deadline_ns=deadline_ns)
-            return self._check_items("unfinished", uploads, UnfinishedUpload)
+            return self._store.unfinished(prefix, deadline_ns=deadline_ns)
 
         return self._requests.send("lists", "unfinished", prefix, request, lambda _: 0)
 
@@ -341,37 +336,23 @@ class TierStore:
         """Delete the uploaded parts of an unfinished upload; a missing upload is not an error. May raise StoreError."""
 
         def request(deadline_ns: int) -> None:
-            abort: Callable[..., object] = self._store.abort
-            self.guard.check_none("abort", abort(upload, deadline_ns=deadline_ns))
+            self._store.abort(upload, deadline_ns=deadline_ns)
 
         self._requests.send("deletes", "abort", upload.key, request, lambda _: 0)
 
     def close(self) -> None:
         """Close the store. A second call does nothing."""
-        self.guard.check_none("close", self.guard.call("close", self._store.close, wait_ms=self.deadline_ms))
+        self.guard.call("close", self._store.close, wait_ms=self.deadline_ms)
 
     def _call_optional(self, method: str, work: Callable[[], bool]) -> bool:
         """Return the result of ``work``, a call of an optional method; after an error, log it once and return False."""
         try:
-            with self.guard.calling(method):
-                result = work()
-            return self.guard.of_type(method, result, bool)
+            return work()
         except PluginError as error:
             if method not in self._reported_methods:
                 self._reported_methods.add(method)
                 _LOGGER.warning("objects are read without it: %s", error)
             return False
-
-    def _read_attribute(self, name: str, expected_type: type[T]) -> T:
-        with self.guard.calling(name):
-            value = getattr(self._store, name)
-        return self.guard.of_type(name, value, expected_type)
-
-    def _check_items(self, method: str, items: Sequence[T], item_type: type[T]) -> Sequence[T]:
-        self.guard.check_type(method, items, Sequence)
-        for item in items:
-            self.guard.check_type(method, item, item_type)
-        return items
 
     def _delete_page(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
         remaining_keys = list(keys)
@@ -379,7 +360,6 @@ class TierStore:
 
         def request(deadline_ns: int) -> None:
             answer = self._store.delete(remaining_keys, deadline_ns=deadline_ns)
-            self.guard.check_type("delete", answer, Mapping)
             failed.update({key: error for key, error in answer.items() if not error.retriable})
             retriable_errors = {key: error for key, error in answer.items() if error.retriable}
             remaining_keys[:] = retriable_errors

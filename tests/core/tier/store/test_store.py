@@ -13,6 +13,7 @@ from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import (
     CorruptObjectError,
     ObjectNotFoundError,
+    PluginError,
     StoreError,
     StorePermissionError,
     StoreThrottledError,
@@ -292,3 +293,18 @@ def test_a_store_that_ignores_its_deadline_is_left_behind(monkeypatch: pytest.Mo
         assert guarded.create("a", b"data") is Created.UNKNOWN, "it may be created later"
     finally:
         store.gate.set()
+
+
+class ConfusedStore(SimObjectStore):
+    """Object store that raises an error of Python."""
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        raise LookupError(prefix, after, limit, deadline_ns)
+
+
+@pytest.mark.parametrize(("is_bundled", "error_type"), [(True, LookupError), (False, PluginError)])
+def test_only_a_store_of_another_plugin_is_guarded(*, is_bundled: bool, error_type: type[Exception]) -> None:
+    guard = Guard("object store 'confused' version 1", "plugin odd", is_bundled=is_bundled)
+    guarded = TierStore(ConfusedStore(), TierBed().env(), EngineConfig(), guard=guard)
+    with pytest.raises(error_type):
+        guarded.list("a")
