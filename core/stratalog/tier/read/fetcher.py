@@ -11,7 +11,7 @@ from stratalog.env.allocator import reuse_large_blocks
 from stratalog.env.cache import Cache, CacheMetrics, TwoQueues
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
-from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
+from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment, TierLayout
 from stratalog.tier.read.chunk_reader import ChunkReader, Successor, no_successor
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.store.layout_table import LayoutTable
@@ -48,6 +48,7 @@ class Fetcher:
     ) -> None:
         reuse_large_blocks()
         self.layouts = layouts
+        self._readers: dict[str, TierLayout] = {}  # layouts that were used before, by label
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
         self._indexes = Cache[bytes](limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
@@ -76,7 +77,7 @@ class Fetcher:
             StorageError: another error of the layout, such as ConfigError if a key is missing.
         """
         fetch = self._range_reader(entry, successor, buffer)
-        pieces = list(self.layouts.by_label(entry.layout).read(entry, start, end, fetch))
+        pieces = list(self._reader(entry).read(entry, start, end, fetch))
         size_bytes = sum(map(len, pieces))
         if size_bytes != end - start:
             raise CorruptObjectError(
@@ -93,7 +94,13 @@ class Fetcher:
         result, raise the errors of ``read_log``.
         """
         fetch = self._range_reader(entry, successor, None)
-        return self.layouts.by_label(entry.layout).read_arrow(entry, start, end, columns, fetch)
+        return self._reader(entry).read_arrow(entry, start, end, columns, fetch)
+
+    def _reader(self, entry: StoredSegment) -> TierLayout:
+        reader = self._readers.get(entry.layout)
+        if reader is None:
+            reader = self._readers[entry.layout] = self.layouts.by_label(entry.layout).reader
+        return reader
 
     def _range_reader(self, entry: StoredSegment, successor: Successor, buffer: memoryview | None) -> RangeReader:
         """Return a function that reads ranges through the caches and prefetches; its first range may use ``buffer``."""
@@ -154,7 +161,7 @@ class Fetcher:
         cached = self._folder.indexes.get(self._group(entry), _index_item(entry, kind)) if self._folder else None
         if cached is not None:
             return cached
-        layout, place = self.layouts.by_label(entry.layout), entry.slices[kind]
+        layout, place = self._reader(entry), entry.slices[kind]
         other_kinds: list[FileKind] = []
         first, last, file_bytes = place.position, place.position + place.size_bytes, place.size_bytes
         for other_kind in INDEX_KINDS.values() if kind in INDEX_KINDS.values() else ():
@@ -194,7 +201,7 @@ class Fetcher:
 
 
 def _index_key(entry: StoredSegment, kind: FileKind) -> tuple[str, int, FileKind]:
-    return entry.log_key, entry.info.base_offset, kind
+    return entry.slices[kind].key, entry.info.base_offset, kind
 
 
 def _index_item(entry: StoredSegment, kind: FileKind) -> str:

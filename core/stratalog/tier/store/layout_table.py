@@ -47,6 +47,11 @@ class GuardedLayout(TierLayout):
         self._layout, self.guard = layout, guard
 
     @property
+    def reader(self) -> TierLayout:
+        """The layout to read segments with: this object, or the called layout itself if it comes with stratalog."""
+        return self._layout if self.guard.is_bundled else self
+
+    @property
     def takes_uncompressed(self) -> bool:
         """Return the checked result of ``TierLayout.takes_uncompressed``."""
         with self.guard.calling("takes_uncompressed"):
@@ -135,7 +140,6 @@ class LayoutTable:
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
         self._catalogue, self._opener = catalogue, opener
         self._by_name: dict[str, GuardedLayout] = {}  # under _lock
-        self._by_label: dict[str, GuardedLayout] = {}  # layouts that were used before, by label: each read needs one
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
@@ -152,10 +156,7 @@ class LayoutTable:
 
     def by_label(self, label: str) -> GuardedLayout:
         """Return the layout that reads segments with this ``label`` (``name@version``)."""
-        layout = self._by_label.get(label)
-        if layout is None:
-            layout = self._by_label[label] = self._open(self._catalogue.by_label(label))
-        return layout
+        return self._open(self._catalogue.by_label(label))
 
     def all(self) -> tuple[GuardedLayout, ...]:
         """Return all installed layouts, except layouts that cannot be opened with the current settings."""

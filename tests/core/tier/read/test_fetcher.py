@@ -9,12 +9,14 @@ from sim_objects import ALL_CAPABILITIES, ObjectFault, SimObjectStore, scripted_
 from stratalog.config.engine_settings import Limits
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, UnknownComponentError
 from stratalog.model.segment_info import FileKind
+from stratalog.registry.guard import Guard
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment
 from stratalog.spi.objects import Capability
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.object_keys import is_segment_key, log_prefix
 from stratalog.tier.tier import Tier
 from tier_bed import PairLayout, TierBed
@@ -281,6 +283,13 @@ class Pieces(PairLayout):
 def test_a_layout_may_give_pieces() -> None:
     segment, _, _ = offloaded(TierBed(layout=Pieces()))
     assert segment.read(3, 100) == DATA[3:103]
+
+
+@pytest.mark.parametrize("is_bundled", [True, False])
+def test_only_a_layout_of_another_plugin_is_guarded_during_reads(*, is_bundled: bool) -> None:
+    layout = PairLayout()
+    guarded = GuardedLayout(layout, Guard("layout 'pair' version 1", "plugin odd", is_bundled=is_bundled))
+    assert guarded.reader is (layout if is_bundled else guarded)
 
 
 class Elsewhere(PairLayout):
