@@ -12,9 +12,9 @@ from stratalog_formats.kernels.dispatch import KERNELS
 
 COMPILED = KERNELS.select is not None
 MOST_MODULES = {
-    "append": 11 if COMPILED else 30,
-    "local fetch": 12 if COMPILED else 30,
-    "cold fetch": 26 if COMPILED else 38,
+    "append": 11 if COMPILED else 22,
+    "local fetch": 12 if COMPILED else 19,
+    "cold fetch": 22 if COMPILED else 29,
 }
 """A higher number needs a reason."""
 

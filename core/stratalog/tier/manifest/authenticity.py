@@ -76,17 +76,15 @@ class Authenticity:
     def entry_check(self, root: Root) -> EntryCheck | None:
         """Return a function that checks one entry of a root without a MAC; None if the root has a MAC.
 
-        The function raises TamperedManifestError if only a root with a MAC may have the entry.
+        The function raises TamperedManifestError if only a root with a MAC may have the entry. This depends on the
+        entry's layout alone.
         """
         if root.mac is not None:
             return None
         required = self._required_layout(root)
         allows_all = required is None or self._policy(required) is not Unauthenticated.WARN
-        allowed = set[str]()  # layouts that were checked; most entries have the same one
 
         def check(entry: StoredSegment) -> None:
-            if entry.layout in allowed:
-                return
             authenticator = self._find_authenticator(_layout_name(entry.layout))
             if authenticator is not None and authenticator.is_required(entry.layout):
                 raise TamperedManifestError(
@@ -102,7 +100,6 @@ class Authenticity:
                     "find the program that uploaded the segment; if it is one of your engines, set "
                     f"manifest.unauthenticated of layout {required} to accept, and run stratalog tier rewrap once"
                 )
-            allowed.add(entry.layout)
 
         return check
 

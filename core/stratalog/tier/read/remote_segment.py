@@ -165,11 +165,12 @@ class PagedSegments(RemoteSegments):
         check: raises TamperedManifestError if the root must not have an entry; None if no check is necessary.
     """
 
-    __slots__ = ("_check", "_fetcher", "_last_segment", "_pages", "_root", "_successor")
+    __slots__ = ("_allowed_layout", "_check", "_fetcher", "_last_segment", "_pages", "_root", "_successor")
 
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
+        self._allowed_layout = ""  # the layout that was checked last; most entries have the same one
         # No reference to self, which would be a cycle through _last_segment.
         self._successor = partial(_next_entry, root, pages)
         self._last_segment: RemoteSegment | None = None  # the segment returned last, which most readers need again
@@ -227,8 +228,9 @@ class PagedSegments(RemoteSegments):
             yield segment
 
     def _readable(self, entry: StoredSegment) -> RemoteSegment:
-        if self._check is not None:
+        if self._check is not None and entry.layout != self._allowed_layout:
             self._check(entry)
+            self._allowed_layout = entry.layout
         return RemoteSegment(entry, self._fetcher, self._successor)
 
 
