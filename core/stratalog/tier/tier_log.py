@@ -26,10 +26,9 @@ from stratalog.tier.manifest.entry_tree import leaves
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.store.object_keys import parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.tier.tier_log_reader import TierComponents, TierLogReader
-from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
+from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport, Owner
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, mac_change, spans
 from stratalog.tier.upkeep.manifest_rebuild import rebuild_change
-from stratalog.tier.upkeep.orphans import Owner
 from stratalog.tier.upload.uploader import OffloadReport, SegmentUploader
 from stratalog.tier.upload.uploads import Uploads
 

@@ -38,7 +38,6 @@ from stratalog.tier.store.object_keys import log_prefix, manifest_key, manifest_
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector
-from stratalog.tier.upkeep.orphans import OrphanCollector
 from tier_bed import TierBed
 
 LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)
@@ -379,7 +378,7 @@ def collect_young_roots(patch: pytest.MonkeyPatch) -> None:
 
 def collect_uploads_under_way(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: delete objects without a root in every leader epoch."""
-    patch.setattr(OrphanCollector, "_epoch_of", lambda *_: -1)
+    patch.setattr(Collector, "_epoch_of", lambda *_: -1)
 
 
 def collect_our_own_without_a_root(patch: pytest.MonkeyPatch) -> None:
@@ -389,7 +388,7 @@ def collect_our_own_without_a_root(patch: pytest.MonkeyPatch) -> None:
 
 def delete_what_older_roots_name(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: delete objects that only older roots refer to, although readers may still use these roots."""
-    patch.setattr(OrphanCollector, "collect", _orphans_of_the_head_only(OrphanCollector.collect))
+    patch.setattr(Collector, "collect_orphans", _orphans_of_the_head_only(Collector.collect_orphans))
 
 
 def _orphans_of_the_head_only(collect: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:

@@ -12,29 +12,48 @@ The rules, and the losses that they prevent:
   two deletions, a repetition is harmless. Once a root stops naming an object, no later root names it again.
 - A root is stale if the next root does not name it as parent: a writer created it again after its deletion. Only the
   stale root is deleted, not the objects that it names.
-- An object that no root names may be an upload in progress. The module ``orphans`` has the rules for such objects.
 - If a rebuild created the head, orphans are kept until the next commit of a writer. The rebuild commits the segments of
   a log in several roots. If it was interrupted, the segments that it has not committed yet look like orphans.
+
+Orphans are objects and pages that no root names, and uploads that were never completed. An orphan may be an upload in
+progress. It is deleted only if it is older than the grace time, and no writer can commit it any more. That is certain
+in two cases:
+
+- An orphan has a lower leader epoch than the head. Then its writer is fenced.
+- An orphan has the leader epoch of the head, this process leads the log in that epoch, and this process is not
+  uploading or committing the object. Then another writer in that epoch is an earlier process, or a process that should
+  not run. Therefore this process first commits a root. The root fences such writers, and takes the version of any root
+  that they are about to create. While the orphans are deleted, this process commits nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from stratalog.env import Clock
-from stratalog.errors import ConfigError, StoreTimeoutError
-from stratalog.spi.objects import Created, ObjectInfo
+from stratalog.errors import ConfigError, FencedEpochError, StoreError, StoreTimeoutError, UnknownTopicError
+from stratalog.spi.objects import Created, ObjectInfo, UnfinishedUpload
 from stratalog.tier.manifest.head import WARM_HEAD_MS, HeadFinder
 from stratalog.tier.manifest.pages import Pages
-from stratalog.tier.manifest.root import ChangeKind, Head
-from stratalog.tier.manifest.root_diff import removed_objects
-from stratalog.tier.store.object_keys import deleted_topic_key, manifest_key
+from stratalog.tier.manifest.root import ChangeKind, Head, Root
+from stratalog.tier.manifest.root_diff import named_keys, removed_objects
+from stratalog.tier.store.object_keys import (
+    deleted_topic_key,
+    manifest_key,
+    pages_prefix,
+    parse_page_key,
+    parse_segment_key,
+    segments_prefix,
+)
 from stratalog.tier.store.store import TierStore
-from stratalog.tier.upkeep.orphans import OrphanCollector, Owner
+from stratalog.tier.upload.uploads import Uploads
 
+_LOGGER: Final = logging.getLogger(__name__)
 GRACE_MS: Final = 3_600_000
 LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
 _COMPUTED_UUID_VERSION: Final = 5  # of a UUID that is computed from a name
@@ -56,6 +75,31 @@ class CollectReport:
     objects: int = 0
     orphans: int = 0
     left: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The leader of a log, which may collect orphans of its own leader epoch.
+
+    Attributes:
+        leader_epoch: leader epoch of the log.
+        uploads: the uploads of this process.
+        fence: returns a context that commits a root in the given leader epoch, and blocks other commits of this
+            process until the ``with`` block ends. The value of the context is that root, None if the log has no root.
+    """
+
+    leader_epoch: int
+    uploads: Uploads
+    fence: Callable[[int], AbstractContextManager[Root | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leftover:
+    """An object or an uncompleted upload in the store. ``since_ms`` is the time of its last change or its start."""
+
+    key: str
+    since_ms: int
+    upload: UnfinishedUpload | None = None
 
 
 class Collector:
@@ -95,9 +139,8 @@ class Collector:
         if grace_ms < LEAST_GRACE_MS:
             raise ConfigError(f"the grace time of {grace_ms} ms is below the minimum of {LEAST_GRACE_MS} ms")
         self._store, self._finder, self._pages, self._clock = store, finder, pages, clock
-        self._with_orphans = with_orphans
+        self._with_orphans, self._owner = with_orphans, owner
         self._grace_ms, self._history_ms = grace_ms, max(grace_ms, history_ms)
-        self._orphans = OrphanCollector(store, finder, pages, clock, grace_ms=grace_ms, owner=owner)
 
     def collect(self) -> CollectReport:
         """Delete superseded roots and unneeded objects that are old enough, and return the numbers of deleted items.
@@ -124,7 +167,7 @@ class Collector:
             return self._collect_log(roots, objects, head)
         kept_versions = [version for version, _ in listing[roots:-1]]
         with_orphans = self._with_orphans and head.root.change != ChangeKind.REBUILD
-        orphans, young = self._orphans.collect(kept_versions, head) if with_orphans else (0, 0)
+        orphans, young = self.collect_orphans(kept_versions, head) if with_orphans else (0, 0)
         awaits_its_end = head.root.change == ChangeKind.DELETE
         return CollectReport(roots, objects, orphans, left=len(kept_versions) + young + awaits_its_end)
 
@@ -154,13 +197,102 @@ class Collector:
         For a topic with a computed id, a note is stored first: without the note, a new topic with this name would get
         the same id.
         """
-        orphans = self._orphans.collect_everything()
+        # Objects whose keys do not have the form of stratalog's keys are kept.
+        leftovers = [leftover for leftover in self._list_leftovers() if self._epoch_of(leftover.key) is not None]
+        self._delete(leftovers)
         if head.root.topic_id.as_uuid.version == _COMPUTED_UUID_VERSION:
             key = deleted_topic_key(head.root.log.topic, head.root.topic_id)
             if self._store.create(key, b"deleted") is Created.UNKNOWN:
                 raise StoreTimeoutError("the reply is lost", key)
         self._store.delete_or_raise([manifest_key(self._finder.prefix, head.root.version)])
-        return CollectReport(roots + 1, objects, orphans)
+        return CollectReport(roots + 1, objects, len(leftovers))
+
+    def collect_orphans(self, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
+        """Delete orphans; return the number of deleted orphans, and the number of orphans that are too young.
+
+        ``kept_versions`` are the versions of the superseded roots that still exist.
+        """
+        head_epoch = head.root.leader_epoch
+        owner = self._owner if self._owner is not None and self._owner.leader_epoch == head_epoch else None
+        newest = head_epoch if owner is not None else head_epoch - 1
+        # Read before the store is listed: uploads that begin later are younger.
+        own_keys: Collection[str] = owner.uploads.registered_keys() if owner is not None else ()
+        fenced: list[_Leftover] = []
+        own_epoch: list[_Leftover] = []
+        young: list[_Leftover] = []
+        for leftover in self._list_leftovers():
+            epoch = self._epoch_of(leftover.key)
+            if epoch is None or leftover.since_ms <= 0 or leftover.key in own_keys or epoch > newest:
+                continue
+            is_old = self._is_past(leftover.since_ms)
+            group = young if not is_old else fenced if epoch < head_epoch else own_epoch
+            group.append(leftover)
+        if not (fenced or own_epoch or young):
+            return 0, 0
+        kept_keys = named_keys(chain((head.root,), self._finder.roots_unchecked(kept_versions)), self._pages)
+        fenced, own_epoch, young = (_exclude(group, kept_keys) for group in (fenced, own_epoch, young))
+        self._delete(fenced)
+        if own_epoch and owner is not None:
+            return len(fenced) + self._collect_own_epoch(own_epoch, owner), len(young)
+        return len(fenced), len(young)
+
+    def _collect_own_epoch(self, leftovers: Sequence[_Leftover], owner: Owner) -> int:
+        try:
+            with owner.fence(owner.leader_epoch) as root:
+                if root is None:
+                    return 0
+                kept_keys = named_keys((root,), self._pages).union(owner.uploads.registered_keys())
+                orphans = _exclude(leftovers, kept_keys)
+                self._delete(orphans)
+                return len(orphans)
+        except (FencedEpochError, UnknownTopicError) as error:
+            _LOGGER.info(
+                "leftovers of the current leader epoch could not be deleted: log=%s error=%s", self._finder.log, error
+            )
+            return 0
+
+    def _list_leftovers(self) -> Iterator[_Leftover]:
+        prefix = self._finder.prefix
+        for key_prefix in (segments_prefix(prefix), pages_prefix(prefix)):
+            yield from (_Leftover(info.key, info.modified_ms) for info in self._store.list_all(key_prefix))
+        for upload in list_unfinished(self._store, prefix):
+            yield _Leftover(upload.key, upload.begun_ms, upload)
+
+    def _epoch_of(self, key: str) -> int | None:
+        """Return the leader epoch in the key of a segment's object or of a page; None for other keys."""
+        prefix = self._finder.prefix
+        parsed_key = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
+        return None if parsed_key is None else parsed_key.leader_epoch
+
+    def _delete(self, orphans: Sequence[_Leftover]) -> None:
+        for orphan in orphans:
+            if orphan.upload is not None:
+                self._store.abort(orphan.upload)
+        self._store.delete_or_raise(sorted(orphan.key for orphan in orphans if orphan.upload is None))
 
     def _is_past(self, time_ms: int, age_ms: int | None = None) -> bool:
         return self._clock.now_ms() - time_ms >= (self._grace_ms if age_ms is None else age_ms)
+
+
+def _exclude(leftovers: Sequence[_Leftover], kept_keys: Collection[str]) -> list[_Leftover]:
+    return [leftover for leftover in leftovers if leftover.key not in kept_keys]
+
+
+def list_unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
+    """Return the uploads under ``prefix`` that were not completed; () with a warning if the store cannot list them.
+
+    Raises:
+        StoreError: the store failed with a retriable error.
+    """
+    try:
+        return store.unfinished(prefix)
+    except StoreError as error:
+        if error.retriable:
+            raise
+        _LOGGER.warning(
+            "the store does not list unfinished uploads: add a lifecycle rule to the bucket that aborts them prefix=%s "
+            "error=%s",
+            prefix,
+            error,
+        )
+        return ()

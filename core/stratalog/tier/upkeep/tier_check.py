@@ -37,7 +37,7 @@ from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.object_keys import pages_prefix, segments_prefix
 from stratalog.tier.tier_log_reader import TierLogReader
-from stratalog.tier.upkeep.orphans import list_unfinished
+from stratalog.tier.upkeep.collect import list_unfinished
 
 _DAMAGE_ERRORS: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
 _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}

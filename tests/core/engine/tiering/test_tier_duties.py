@@ -35,8 +35,7 @@ from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest.root import Head
 from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upkeep.collect import GRACE_MS
-from stratalog.tier.upkeep.orphans import OrphanCollector
+from stratalog.tier.upkeep.collect import GRACE_MS, Collector
 from stratalog.tier.upload.uploader import SegmentUploader
 
 TOPIC = TopicPartition("t", 0)
@@ -551,13 +550,13 @@ def test_an_offload_does_not_restore_the_segments_of_a_topic_that_leaves_the_tie
 def test_a_collection_does_not_restore_a_topic_that_is_deleted_meanwhile(
     tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = OrphanCollector.collect
+    real = Collector.collect_orphans
 
-    def collect(self: OrphanCollector, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
+    def collect(self: Collector, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
         engine.delete_topic("t")
         return real(self, kept_versions, head)
 
-    monkeypatch.setattr(OrphanCollector, "collect", collect)
+    monkeypatch.setattr(Collector, "collect_orphans", collect)
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t")
         fill(engine, 1)
