@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 
 from stratalog.env.progress import OnBytes, uncounted
@@ -16,38 +17,20 @@ from stratalog.log.change.extra_indexes import pack_segment_extras
 from stratalog.log.log import Log
 from stratalog.log.read.tier_view import RemoteLog
 from stratalog.log.read.view import LogView
-from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
 from stratalog.model.segment_info import share_bytes
 from stratalog.producers.snapshot import encode_snapshot
-from stratalog.segment.components import Components
 from stratalog.segment.file_chunks import file_chunks
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.tier.commit.append_change import divergence_error
 from stratalog.tier.manifest.root import TopicNote
+from stratalog.tier.store.store import ChunkSource
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_part import SegmentPart
-from stratalog.tier.upload.segment_source import CountedBytes, describe_segment, segment_source
+from stratalog.tier.upload.segment_source import count_bytes, describe_segment, segment_source
 from stratalog.tier.upload.uploader import OffloadReport
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentBytes:
-    """``ByteSource`` of the batches of a closed segment, or of the part of the segment that is uploaded."""
-
-    segment: Segment | SegmentPart
-    components: Components
-
-    @property
-    def size_bytes(self) -> int:
-        """Number of bytes that ``chunks`` returns in total."""
-        return self.segment.size_bytes
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Iterate over the bytes in chunks of at most ``chunk_bytes``. Raises the errors of ``file_chunks``."""
-        return file_chunks(self.segment, self.segment.files, self.components, chunk_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +163,7 @@ def _sources(
         # Earlier leaders may have had other segment bounds: then the tier already has the start of a segment.
         part = SegmentPart(segment, start) if segment.base_offset < start else segment
         source = offload_source(log, view, part)
-        yield replace(source, log=CountedBytes(source.log, on_bytes))
+        yield replace(source, log=count_bytes(source.log, on_bytes))
 
 
 def _waiting(view: LogView, remote: RemoteLog) -> list[Segment]:
@@ -284,7 +267,7 @@ def offload_source(log: Log, view: LogView, segment: Segment | SegmentPart) -> S
         snapshot = encode_snapshot([])  # an old log without producers: a reader of the tier need not search for them
     return segment_source(
         info,
-        SegmentBytes(segment, log.components),
+        ChunkSource(segment.size_bytes, partial(file_chunks, segment, segment.files, log.components)),
         {role: segment.index_entries(role) for role in INDEX_KINDS},
         log.components,
         snapshot=snapshot,

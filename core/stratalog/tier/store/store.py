@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final, NoReturn, TypeVar
 
 from stratalog.config.engine_settings import EngineConfig, Limits
@@ -30,31 +31,18 @@ _NEVER: Final = "never"
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkSource:
+    """A ByteSource whose ``chunks`` is a function."""
+
+    size_bytes: int
+    chunks: Callable[[int], Iterator[Buffer]]
+
+
 class _ShortReadError(StoreError):
     """A read returned another number of bytes than requested. A broken connection can cause this error."""
 
     retriable: ClassVar[bool] = True
-
-
-class _CountedSource:
-    """Bytes to upload; ``most_bytes`` is the largest number of bytes that one iteration over ``chunks`` has yielded."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-        self.most_bytes = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """Number of bytes to upload."""
-        return self._source.size_bytes
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in chunks of at most ``chunk_bytes``, and count them."""
-        yielded_bytes = 0
-        for chunk in self._source.chunks(chunk_bytes):
-            yielded_bytes += len(chunk)
-            self.most_bytes = max(self.most_bytes, yielded_bytes)
-            yield chunk
 
 
 class Verification:
@@ -162,7 +150,17 @@ class TierStore:
             CorruptObjectError: the store read or stored another number of bytes than ``source`` has.
             StoreError: the store failed or refused, also after retries; the object may be stored.
         """
-        counted_source = _CountedSource(source)
+        most_bytes = 0  # the largest number of bytes that one iteration has yielded
+
+        def chunks(chunk_bytes: int) -> Iterator[Buffer]:
+            nonlocal most_bytes
+            yielded_bytes = 0
+            for chunk in source.chunks(chunk_bytes):
+                yielded_bytes += len(chunk)
+                most_bytes = max(most_bytes, yielded_bytes)
+                yield chunk
+
+        counted_source = ChunkSource(source.size_bytes, chunks)
 
         def request(deadline_ns: int) -> ObjectInfo:
             return self._store.put_file(key, counted_source, deadline_ns=deadline_ns)
@@ -175,9 +173,9 @@ class TierStore:
             raise CorruptObjectError(
                 f"{source.size_bytes} bytes were uploaded, but {self.guard} has {info.size_bytes}", key
             )
-        if counted_source.most_bytes != source.size_bytes:
+        if most_bytes != source.size_bytes:
             raise CorruptObjectError(
-                f"{self.guard} read {counted_source.most_bytes} of {source.size_bytes} bytes, but reports that it has all",
+                f"{self.guard} read {most_bytes} of {source.size_bytes} bytes, but reports that it has all",
                 key,
             )
         return info

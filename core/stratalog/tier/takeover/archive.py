@@ -48,7 +48,7 @@ from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import CollectReport
 from stratalog.tier.upload.checked_source import CheckedSources
-from stratalog.tier.upload.segment_source import CountedBytes
+from stratalog.tier.upload.segment_source import count_bytes
 
 _NOTHING_CONFIRMED: Final = 0
 _ID_NAMESPACE: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # namespace of derived topic ids; persistent
@@ -300,7 +300,7 @@ class _LogPass:
         for segment in waiting:
             self._plan.wait_for(segment.size_bytes)
             source = reader.source(segment, max(tier_end, segment.base_offset))
-            yield replace(source, log=CountedBytes(source.log, self._on_bytes))
+            yield replace(source, log=count_bytes(source.log, self._on_bytes))
 
     def _check_lineage(self, tiered: RemoteView, epochs: EpochCache) -> None:
         """Raise StorageError if archive and broker have different leader epochs at the archive's last offset."""

@@ -26,7 +26,7 @@ from stratalog.spi.objects import ByteSource, BytesSource, ObjectInfo
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.object_keys import log_prefix, quarantine_key
-from stratalog.tier.store.store import TierStore
+from stratalog.tier.store.store import ChunkSource, TierStore
 from stratalog.tier.tier_log_reader import TierLogReader
 from stratalog.tier.upkeep.manifest_repair import ManifestRepair
 from stratalog.tier.upload.checked_source import CheckedSources
@@ -214,40 +214,23 @@ class _ComparedPuts:
 
     def upload(self, key: str, source: ByteSource) -> ObjectInfo:
         """Upload an object; raise CorruptObjectError if it was not hashed, or if its hash differs."""
-        return self._store.put(key, _SameBytes(source, key, self.hashes.pop(key, "")))
+        sha256 = self.hashes.pop(key, "")
 
+        def check(digest: str) -> None:
+            if digest != sha256:
+                raise CorruptObjectError("the layout stores other bytes in each call", key)
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _SameBytes:
-    """The bytes of an object that must have a given SHA-256."""
+        def chunks(chunk_bytes: int) -> Iterator[Buffer]:
+            digest, remaining_bytes = hashlib.sha256(), source.size_bytes
+            for chunk in source.chunks(chunk_bytes):
+                digest.update(chunk)
+                remaining_bytes -= len(chunk)
+                if remaining_bytes <= 0:  # checked before the last piece: the store must not keep other bytes
+                    check(digest.hexdigest())
+                yield chunk
+            check(digest.hexdigest())
 
-    source: ByteSource
-    key: str
-    sha256: str
-
-    @property
-    def size_bytes(self) -> int:
-        """Number of bytes of the object."""
-        return self.source.size_bytes
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes, in pieces of at most ``chunk_bytes``; yield the last piece only if the hash is right.
-
-        Raises:
-            CorruptObjectError: the hash is wrong, so the store must not keep the object.
-        """
-        digest, remaining_bytes = hashlib.sha256(), self.size_bytes
-        for chunk in self.source.chunks(chunk_bytes):
-            digest.update(chunk)
-            remaining_bytes -= len(chunk)
-            if remaining_bytes <= 0:
-                self._check(digest.hexdigest())
-            yield chunk
-        self._check(digest.hexdigest())
-
-    def _check(self, sha256: str) -> None:
-        if sha256 != self.sha256:
-            raise CorruptObjectError("the layout stores other bytes in each call", self.key)
+        return self._store.put(key, ChunkSource(source.size_bytes, chunks))
 
 
 class _SameKeys:

@@ -8,7 +8,7 @@ offsets must ascend. After the upload the file must still have the same size and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
@@ -28,40 +28,27 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.store.store import ChunkSource
 from stratalog.tier.upload.segment_part import SegmentPart
 from stratalog.tier.upload.segment_source import describe_segment, segment_source
 
 _DISPOSABLE_ROLES: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedBytes:
-    """The bytes of a SegmentPart as a ``ByteSource``. Each read checks the CRC of every batch."""
+def _checked_chunks(part: SegmentPart, components: Components, chunk_bytes: int) -> Iterator[Buffer]:
+    """Yield all bytes of a part, in chunks of at most ``chunk_bytes``, after a check of the CRC of every batch.
 
-    segment: SegmentPart
-    components: Components
-
-    @property
-    def size_bytes(self) -> int:
-        """The number of bytes to copy."""
-        return self.segment.size_bytes
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes to copy, in chunks of at most ``chunk_bytes``.
-
-        Raises:
-            SegmentGoneError: the file was deleted or changed during the read; try again later.
-        """
-        try:
-            for chunk in walk(
-                self.segment, 0, self.components, read_bytes=chunk_bytes, offset_limit=self.segment.end_offset
-            ):
-                size_bytes = chunk.end_position - chunk.position
-                for start in range(0, size_bytes, chunk_bytes):
-                    yield chunk.data[start : min(start + chunk_bytes, size_bytes)]
-        except CorruptBatchError as error:
-            raise SegmentGoneError("the file changed while it was read", self.segment.label) from error
-        self.segment.check_unchanged()
+    Raises:
+        SegmentGoneError: the file was deleted or changed during the read; try again later.
+    """
+    try:
+        for chunk in walk(part, 0, components, read_bytes=chunk_bytes, offset_limit=part.end_offset):
+            size_bytes = chunk.end_position - chunk.position
+            for start in range(0, size_bytes, chunk_bytes):
+                yield chunk.data[start : min(start + chunk_bytes, size_bytes)]
+    except CorruptBatchError as error:
+        raise SegmentGoneError("the file changed while it was read", part.label) from error
+    part.check_unchanged()
 
 
 class CheckedSources:
@@ -113,7 +100,7 @@ class CheckedSources:
         extras = pack_stored_extras(segment, info) if part.base_offset == segment.base_offset else b""
         return segment_source(
             info,
-            CheckedBytes(part, self._components),
+            ChunkSource(part.size_bytes, partial(_checked_chunks, part, self._components)),
             self._indexes(part, valid_part),
             self._components,
             snapshot=self._snapshot(part.end_offset),

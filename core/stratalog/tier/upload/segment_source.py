@@ -28,35 +28,31 @@ from stratalog.segment.search import decode
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, SegmentSource
 from stratalog.spi.objects import ByteSource
+from stratalog.tier.store.store import ChunkSource
 from stratalog.tier.upload.uncompressed import uncompressed_source
 
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class CountedBytes:
-    """A ByteSource that reports its reads. Bytes that are read again, for example after a retry, are not reported.
+def count_bytes(source: ByteSource, on_bytes: OnBytes) -> ByteSource:
+    """Return ``source`` with reports of its reads.
 
-    Args:
-        on_bytes: called after each chunk with the number of its bytes that were read for the first time.
+    ``on_bytes`` is called after each chunk with the number of its bytes that were read for the first time. A retry reads
+    bytes again.
     """
+    counted_bytes = 0
 
-    def __init__(self, source: ByteSource, on_bytes: OnBytes) -> None:
-        self._source, self._on_bytes, self._counted_bytes = source, on_bytes, 0
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of the whole source in bytes."""
-        return self._source.size_bytes
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in chunks of at most ``chunk_bytes``."""
+    def chunks(chunk_bytes: int) -> Iterator[Buffer]:
+        nonlocal counted_bytes
         position = 0
-        for chunk in self._source.chunks(chunk_bytes):
+        for chunk in source.chunks(chunk_bytes):
             yield chunk
             position += memoryview(chunk).nbytes
-            if position > self._counted_bytes:
-                self._on_bytes(position - self._counted_bytes)
-                self._counted_bytes = position
+            if position > counted_bytes:
+                on_bytes(position - counted_bytes)
+                counted_bytes = position
+
+    return ChunkSource(source.size_bytes, chunks)
 
 
 @dataclass(frozen=True, slots=True)
