@@ -95,44 +95,6 @@ class RetryBudget:
             self._retries = min(self._limit, self._retries + _BUDGET_REFILL)
 
 
-class RequestCounter:
-    """Counts one kind of request. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests = self._failures = self._retries = self._moved_bytes = 0  # under _lock
-
-    def count_success(self, moved_bytes: int) -> None:
-        """Count a successful try that uploaded or returned ``moved_bytes`` bytes."""
-        with self._lock:
-            self._requests += 1
-            self._moved_bytes += moved_bytes
-
-    def count_failure(self) -> None:
-        """Count a failed try."""
-        with self._lock:
-            self._requests += 1
-            self._failures += 1
-
-    def count_retry(self) -> None:
-        """Count a retry; call ``count_success`` or ``count_failure`` after it, as for each try."""
-        with self._lock:
-            self._retries += 1
-
-    def snapshot(self) -> RequestMetrics:
-        """Return the current counts."""
-        with self._lock:
-            return RequestMetrics(self._requests, self._failures, self._retries, self._moved_bytes)
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call in progress: its end time, and the number of its retries."""
-
-    end_ns: int
-    retries: int = 0
-
-
 class Requests:
     """Sender of the requests to one store. Thread-safe.
 
@@ -149,16 +111,22 @@ class Requests:
     def __init__(self, uri: str, env: Env, config: EngineConfig, guard: Guard) -> None:
         self._uri, self._env, self._guard = uri, env, guard
         self.deadline_ms, self._retries = config.store_deadline_ms, config.store_retries
-        self._budget = RetryBudget()
-        self._counters = {kind: RequestCounter() for kind in REQUEST_KINDS}
+        self._budget, self._lock = RetryBudget(), threading.Lock()
+        self._counts = {kind: [0, 0, 0, 0] for kind in REQUEST_KINDS}  # fields of RequestMetrics; under _lock
 
     def metrics(self) -> StoreMetrics:
         """Return the counts of requests so far."""
-        return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
+        with self._lock:
+            return StoreMetrics(**{kind: RequestMetrics(*counts) for kind, counts in self._counts.items()})
 
-    def count(self, kind: str, moved_bytes: int) -> None:
-        """Count a successful request that was not made by ``send``; ``kind`` is one of ``REQUEST_KINDS``."""
-        self._counters[kind].count_success(moved_bytes)
+    def count(self, kind: str, moved_bytes: int, failures: int = 0, retries: int = 0) -> None:
+        """Count a try. ``kind`` is one of ``REQUEST_KINDS``. ``failures`` and ``retries`` are 1 for such a try."""
+        with self._lock:
+            counts = self._counts[kind]
+            counts[0] += 1
+            counts[1] += failures
+            counts[2] += retries
+            counts[3] += moved_bytes
 
     def send(
         self,
@@ -187,20 +155,19 @@ class Requests:
                 retry budget is used up.
             PluginError: the store broke the plugin interface.
         """
-        counter = self._counters[kind]
-        call = _Call(self._env.clock.monotonic_ns() + deadlines * self.deadline_ms * 1_000_000)
+        end_ns, retries = self._env.clock.monotonic_ns() + deadlines * self.deadline_ms * 1_000_000, 0
         while True:
             try:
                 with self._observe(kind, method, key):
-                    answer = self._try_once(kind, method, call, request, overdue)
+                    takes_all = kind == "puts" or retries >= self._retries
+                    answer = self._try_once(method, end_ns, request, overdue, takes_all=takes_all)
             except StoreError as error:
-                counter.count_failure()
-                if not error.retriable or not self._may_repeat(call, error):
+                self.count(kind, 0, failures=1, retries=min(retries, 1))
+                if not error.retriable or not self._may_repeat(end_ns, retries, error):
                     raise
-                call.retries += 1
-                counter.count_retry()
+                retries += 1
             else:
-                counter.count_success(count_bytes(answer))
+                self.count(kind, count_bytes(answer), retries=min(retries, 1))
                 self._budget.refill()
                 return answer
 
@@ -211,14 +178,16 @@ class Requests:
         attributes = {"stratalog.store": self._uri, "stratalog.request": kind, "stratalog.key": key}
         return watch.observe(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
 
-    def _try_once(self, kind: str, method: str, call: _Call, request: Callable[[int], T], overdue: T | None) -> T:
+    def _try_once(
+        self, method: str, end_ns: int, request: Callable[[int], T], overdue: T | None, *, takes_all: bool
+    ) -> T:
         """Make one try. If the store does not return by its deadline, return ``overdue`` or raise StoreTimeoutError.
 
-        A try gets half of the remaining time. An upload or the last retry gets all of the remaining time.
+        A try gets half of the remaining time; with ``takes_all``, all of it.
         """
         now_ns = self._env.clock.monotonic_ns()
-        remaining_ns = call.end_ns - now_ns
-        if kind != "puts" and call.retries < self._retries:
+        remaining_ns = end_ns - now_ns
+        if not takes_all:
             remaining_ns = max(0, remaining_ns) // 2
         deadline_ns = now_ns + remaining_ns
         if self._guard.is_bundled:
@@ -233,15 +202,15 @@ class Requests:
                 return overdue
             raise StoreTimeoutError(error.reason, self._uri) from error
 
-    def _may_repeat(self, call: _Call, error: StoreError) -> bool:
+    def _may_repeat(self, end_ns: int, retries: int, error: StoreError) -> bool:
         """Wait before the next try and return True; return False if the request must not be retried."""
-        if call.retries >= self._retries:
+        if retries >= self._retries:
             return False
-        longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)
+        longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << retries)
         pause_ms = round(longest * (0.5 + self._env.chance.random() / 2))
         if isinstance(error, StoreThrottledError):
             pause_ms += error.retry_after_ms
-        if self._env.clock.monotonic_ns() + pause_ms * 1_000_000 >= call.end_ns or not self._budget.take():
+        if self._env.clock.monotonic_ns() + pause_ms * 1_000_000 >= end_ns or not self._budget.take():
             return False
         self._env.clock.sleep_ms(pause_ms)
         return True
