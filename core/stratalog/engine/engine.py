@@ -161,7 +161,7 @@ class Engine(EngineClients):
                 partitions were removed. If the disk does not allow the removal, ``partitions`` lists the remaining
                 partitions, and ``log`` raises an error until the engine is opened again or the topic is deleted.
         """
-        return self._logs.create(name, partitions, config or {})
+        return self._logs.change(name, lambda changes: changes.create(name, partitions, config or {}))
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
         """Add partitions to a topic: all of the new partitions, or none. Stored records stay in their partitions.
@@ -181,7 +181,7 @@ class Engine(EngineClients):
             StorageError: the first partition could not be opened, or the creation failed, for example with
                 DiskFullError. The new partitions were removed; see ``create_topic``.
         """
-        return self._logs.create_partitions(name, partitions)
+        return self._logs.change(name, lambda changes: changes.create_partitions(name, partitions))
 
     def alter_topic(self, name: str, config: Mapping[str, object], *, only_check: bool = False) -> TopicInfo:
         """Change settings of a topic and of its open logs. The change is durable when the method returns.
@@ -204,7 +204,9 @@ class Engine(EngineClients):
                 use the earlier settings. (3) The checkpoints cannot be stored after a change of ``record.version``: the
                 settings apply.
         """
-        info = self._logs.alter(name, config, only_check=only_check)
+        info = self._logs.change(
+            name, lambda changes: changes.alter(name, config, only_check=only_check), only_check=only_check
+        )
         if not only_check and "record.version" in config:  # recovery begins after the batches of the earlier format
             self._duties.write_checkpoints()
         elif not only_check and "cleanup.policy" in config:  # a new policy compacts the log from its start
@@ -225,7 +227,7 @@ class Engine(EngineClients):
             StorageError: a folder cannot be renamed, and partitions with lower numbers are deleted already; or the
                 partitions are deleted, but the committed offsets of the topic could not be deleted.
         """
-        self._logs.delete(name)
+        self._logs.change(name, lambda changes: changes.delete(name))
         self._write_checkpoints_later_if_full()
 
     def _write_checkpoints_later_if_full(self) -> None:
@@ -247,7 +249,8 @@ class Engine(EngineClients):
                 already, in the new directory. In the second case, ``log`` may raise the error until the engine is
                 opened again.
         """
-        return self._logs.move(TopicPartition(topic, partition), os.fspath(log_dir))
+        name = TopicPartition(topic, partition)
+        return self._logs.change(topic, lambda changes: changes.move(name, os.fspath(log_dir)))
 
     def left_folders(self) -> tuple[str, ...]:
         """Return the paths of folders with the suffix ``-stray`` or ``-future``, which the engine does not use."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from stratalog.engine.duties.engine_metrics import EngineState
 from stratalog.engine.duties.scheduler import DutyStatus
@@ -43,6 +43,7 @@ from stratalog.tier.takeover.take_over import AttachedLog
 from stratalog.tier.tier import Tier
 
 _LOGGER: Final = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
 class EngineLogs:
@@ -175,54 +176,22 @@ class EngineLogs:
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
-        """Create a topic on disk and in the tier; see ``Engine.create_topic``."""
-        return self._run_change(name, lambda: self._changes.create(name, partitions, config))
+    def change(self, topic: str, work: Callable[[TopicChanges], R], *, only_check: bool = False) -> R:
+        """Return the result of ``work``, which changes a topic, or with ``only_check`` checks a change.
 
-    def create_partitions(self, name: str, partitions: int) -> TopicInfo:
-        """Add partitions to a topic on disk and in the tier; see ``Engine.create_partitions``."""
-        return self._run_change(name, lambda: self._changes.create_partitions(name, partitions))
-
-    def alter(self, name: str, config: Mapping[str, object], *, only_check: bool) -> TopicInfo:
-        """Change settings of a topic and of its open logs, or only check them; see ``Engine.alter_topic``."""
-        if only_check:
-            with self._change_lock:
-                self.check_open()
-                return self._changes.alter(name, config, only_check=True)
-        return self._run_change(name, lambda: self._changes.alter(name, config, only_check=False))
-
-    def _run_change(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
-        """Call ``change`` under the lock, then store the inventory, and create new logs of the topic in the tier."""
+        After a change, store the inventory, and create new logs of the topic in the tier.
+        """
         with self._change_lock:
             self.check_open()
-            with self._count_change():
-                info = change()
+            if only_check:
+                return work(self._changes)
+            try:
+                result = work(self._changes)
+            finally:
+                self.changes += 1  # even after an error: a failed change may have changed some logs
             self._keep_inventory()
             self._create_in_tier(topic)
-            return info
-
-    @contextlib.contextmanager
-    def _count_change(self) -> Iterator[None]:
-        """Count a change when it ends, even if it fails: a failed change may have changed some logs."""
-        try:
-            yield
-        finally:
-            self.changes += 1
-
-    def delete(self, name: str) -> None:
-        """Delete a topic with its logs and committed offsets; see ``Engine.delete_topic``."""
-        with self._change_lock:
-            self.check_open()
-            with self._count_change():
-                self._changes.delete(name)
-            self._keep_inventory()
-
-    def move(self, name: TopicPartition, path: str) -> Log:
-        """Move a log to the log directory ``path``, and return its new ``Log``; see ``Engine.move_partition``."""
-        with self._change_lock:
-            self.check_open()
-            with self._count_change():
-                return self._changes.move(self.open_logs.log(name), path)
+            return result
 
     def end(self) -> None:
         """Wait for a running change of a topic. After ``end``, ``check_open`` and all changes raise ClosedError."""

@@ -284,8 +284,9 @@ class TopicChanges:
                     self._open_logs.failed[log_name],
                 )
 
-    def move(self, log: Log, path: str) -> Log:
+    def move(self, name: TopicPartition, path: str) -> Log:
         """Move a log to another directory; see ``Engine.move_partition``."""
+        log = self._open_logs.log(name)
         source = next(directory for directory in self._open_logs.dirs if log.name in directory.logs)
         target = self._open_logs.directory_at(path)
         if target is source:
