@@ -51,7 +51,7 @@ def metadata(request: Request) -> Any:
 
 
 def _describe_requested(request: Request, name: str | None, topic_id: uuid.UUID | None) -> Any:
-    if name is None:
+    if name is None or topic_id is not None:  # Java clients send an empty name with an id
         name = None if topic_id is None else request.node.topic_of(topic_id.bytes)
         if name is None:
             return _unknown(request, None, topic_id, Code.UNKNOWN_TOPIC_ID)
