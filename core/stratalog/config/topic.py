@@ -79,212 +79,102 @@ class TopicConfig(Section):
 
     title: ClassVar[str] = "Topic settings"
 
-    cleanup_policy: tuple[str, ...] = key(
-        "cleanup.policy", ("delete",), doc="Cleanup policies, as a list with commas. Kafka has delete and compact."
-    )
-    compression_type: str = key(
-        "compression.type",
-        "producer",
-        check=_compression,
+    # fmt: off
+    cleanup_policy: tuple[str, ...] = key("cleanup.policy", ("delete",),
+        doc="Cleanup policies, as a list with commas. Kafka has delete and compact.")
+    compression_type: str = key("compression.type", "producer", check=_compression,
         doc="Codec of stored batches. `producer` keeps the producer's codec, and `uncompressed` decompresses every "
         "batch. Any other value is the name of an installed codec: `gzip`, `snappy`, `lz4`, `zstd`, or a plugin's "
-        "codec. The topic setting `NAME.level` is the level of the plugin's codec NAME.",
-    )
-    compression_gzip_level: int = key(
-        "compression.gzip.level", -1, check=_gzip_level, doc="Level for gzip, 1 to 9; -1 is zlib's default."
-    )
+        "codec. The topic setting `NAME.level` is the level of the plugin's codec NAME.")
+    compression_gzip_level: int = key("compression.gzip.level", -1, check=_gzip_level,
+        doc="Level for gzip, 1 to 9; -1 is zlib's default.")
     compression_lz4_level: int = key("compression.lz4.level", 9, at_least=1, at_most=17, doc="Level for lz4.")
     compression_zstd_level: int = key("compression.zstd.level", 3, at_least=-131072, at_most=22, doc="Level for zstd.")
-    segment_bytes: int = key(
-        "segment.bytes",
-        1 << 30,
-        at_least=14,
-        at_most=INT_MAX,
-        doc="Maximum size of a segment; the log rolls before an append exceeds it. Kafka 4.0 increased the minimum from "
-        "14 bytes to 1 MiB.",
-    )
-    segment_ms: int = key(
-        "segment.ms", 604_800_000, at_least=1, doc="Time span of a segment's records at which the log rolls."
-    )
-    segment_jitter_ms: int = key(
-        "segment.jitter.ms", 0, at_least=0, doc="Maximum random reduction of segment.ms, which spreads rolls over time."
-    )
-    segment_index_bytes: int = key(
-        "segment.index.bytes", 10_485_760, at_least=4, at_most=INT_MAX, doc="Maximum size of an index file."
-    )
-    index_interval_bytes: int = key(
-        "index.interval.bytes",
-        4096,
-        at_least=0,
-        at_most=INT_MAX,
-        doc="Approximate number of log bytes between two index entries.",
-    )
+    segment_bytes: int = key("segment.bytes", 1 << 30, at_least=14, at_most=INT_MAX,
+        doc="Maximum size of a segment; the log rolls before an append exceeds it. Kafka 4.0 increased the minimum "
+        "from 14 bytes to 1 MiB.")
+    segment_ms: int = key("segment.ms", 604_800_000, at_least=1,
+        doc="Time span of a segment's records at which the log rolls.")
+    segment_jitter_ms: int = key("segment.jitter.ms", 0, at_least=0,
+        doc="Maximum random reduction of segment.ms, which spreads rolls over time.")
+    segment_index_bytes: int = key("segment.index.bytes", 10_485_760, at_least=4, at_most=INT_MAX,
+        doc="Maximum size of an index file.")
+    index_interval_bytes: int = key("index.interval.bytes", 4096, at_least=0, at_most=INT_MAX,
+        doc="Approximate number of log bytes between two index entries.")
     preallocate: bool = key("preallocate", False, doc="Allocate the full size of a segment file when it is created.")
-    max_message_bytes: int = key(
-        "max.message.bytes", 1_048_588, at_least=0, at_most=INT_MAX, doc="Maximum size of an appended batch."
-    )
-    message_timestamp_type: str = key(
-        "message.timestamp.type",
-        "CreateTime",
-        choices=("CreateTime", "LogAppendTime"),
-        doc="CreateTime keeps the producer's timestamps; LogAppendTime replaces them with the time of the append.",
-    )
-    message_timestamp_before_max_ms: int = key(
-        "message.timestamp.before.max.ms",
-        LONG_MAX,
-        at_least=0,
-        doc="Maximum time by which a CreateTime timestamp may be before the time of the append.",
-    )
-    message_timestamp_after_max_ms: int = key(
-        "message.timestamp.after.max.ms",
-        LONG_MAX,
-        at_least=0,
+    max_message_bytes: int = key("max.message.bytes", 1_048_588, at_least=0, at_most=INT_MAX,
+        doc="Maximum size of an appended batch.")
+    message_timestamp_type: str = key("message.timestamp.type", "CreateTime", choices=("CreateTime", "LogAppendTime"),
+        doc="CreateTime keeps the producer's timestamps; LogAppendTime replaces them with the time of the append.")
+    message_timestamp_before_max_ms: int = key("message.timestamp.before.max.ms", LONG_MAX, at_least=0,
+        doc="Maximum time by which a CreateTime timestamp may be before the time of the append.")
+    message_timestamp_after_max_ms: int = key("message.timestamp.after.max.ms", LONG_MAX, at_least=0,
         doc="Maximum time by which a CreateTime timestamp may be after the time of the append. Kafka 4.0 changed its "
-        "default from this value to an hour (3600000).",
-    )
-    retention_ms: int = key(
-        "retention.ms",
-        604_800_000,
-        at_least=UNLIMITED,
-        doc="Delete a segment when its newest record is older than this time. -1 means no limit.",
-    )
-    retention_bytes: int = key(
-        "retention.bytes",
-        UNLIMITED,
+        "default from this value to an hour (3600000).")
+    retention_ms: int = key("retention.ms", 604_800_000, at_least=UNLIMITED,
+        doc="Delete a segment when its newest record is older than this time. -1 means no limit.")
+    retention_bytes: int = key("retention.bytes", UNLIMITED,
         doc="Delete the oldest segments of a partition if the remaining segments have at least this size. -1 means no "
-        "limit.",
-    )
-    local_retention_ms: int = key(
-        "local.retention.ms",
-        USE_TOTAL,
-        at_least=USE_TOTAL,
-        doc="Like retention.ms, but only for local disk. -2 means the value of retention.ms.",
-    )
-    local_retention_bytes: int = key(
-        "local.retention.bytes",
-        USE_TOTAL,
-        at_least=USE_TOTAL,
-        doc="Like retention.bytes, but only for local disk. -2 means the value of retention.bytes.",
-    )
-    remote_storage_enable: bool = key(
-        "remote.storage.enable", False, doc="Offload closed segments to the engine's tier."
-    )
-    remote_log_copy_disable: bool = key(
-        "remote.log.copy.disable", False, doc="Stop offloading; segments in the tier stay readable."
-    )
-    remote_log_delete_on_disable: bool = key(
-        "remote.log.delete.on.disable",
-        False,
-        doc="Must be true to turn remote.storage.enable off. All segments of the topic in the tier are then deleted.",
-    )
-    delete_retention_ms: int = key(
-        "delete.retention.ms", 86_400_000, at_least=0, doc="Time for which compaction keeps tombstones."
-    )
-    min_cleanable_dirty_ratio: float = key(
-        "min.cleanable.dirty.ratio",
-        0.5,
-        at_least=0,
-        at_most=1,
-        doc="Compact a log if its dirty ratio is above this value.",
-    )
-    min_compaction_lag_ms: int = key(
-        "min.compaction.lag.ms", 0, at_least=0, doc="Minimum age of a record before compaction removes it."
-    )
-    max_compaction_lag_ms: int = key(
-        "max.compaction.lag.ms",
-        LONG_MAX,
-        at_least=1,
+        "limit.")
+    local_retention_ms: int = key("local.retention.ms", USE_TOTAL, at_least=USE_TOTAL,
+        doc="Like retention.ms, but only for local disk. -2 means the value of retention.ms.")
+    local_retention_bytes: int = key("local.retention.bytes", USE_TOTAL, at_least=USE_TOTAL,
+        doc="Like retention.bytes, but only for local disk. -2 means the value of retention.bytes.")
+    remote_storage_enable: bool = key("remote.storage.enable", False,
+        doc="Offload closed segments to the engine's tier.")
+    remote_log_copy_disable: bool = key("remote.log.copy.disable", False,
+        doc="Stop offloading; segments in the tier stay readable.")
+    remote_log_delete_on_disable: bool = key("remote.log.delete.on.disable", False,
+        doc="Must be true to turn remote.storage.enable off. All segments of the topic in the tier are then deleted.")
+    delete_retention_ms: int = key("delete.retention.ms", 86_400_000, at_least=0,
+        doc="Time for which compaction keeps tombstones.")
+    min_cleanable_dirty_ratio: float = key("min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1,
+        doc="Compact a log if its dirty ratio is above this value.")
+    min_compaction_lag_ms: int = key("min.compaction.lag.ms", 0, at_least=0,
+        doc="Minimum age of a record before compaction removes it.")
+    max_compaction_lag_ms: int = key("max.compaction.lag.ms", LONG_MAX, at_least=1,
         doc="Compact a log that has a dirty record of this age, even if its dirty ratio is low. A log of a compacted "
-        "topic rolls after this time, too.",
-    )
-    file_delete_delay_ms: int = key(
-        "file.delete.delay.ms",
-        60_000,
-        at_least=0,
-        doc="Time after which the .deleted files of a segment are removed from disk.",
-    )
-    flush_messages: int = key(
-        "flush.messages",
-        LONG_MAX,
-        at_least=1,
-        doc="An append syncs the log if the number of unsynced records (offsets) has reached this value.",
-    )
-    flush_ms: int = key(
-        "flush.ms",
-        LONG_MAX,
-        at_least=0,
-        doc="Time after which the background duties sync records; they check about once a second.",
-    )
-    record_version: int | str = key(
-        "record.version",
-        2,
-        at_least=0,
-        at_most=2,
-        check=_record_version,
+        "topic rolls after this time, too.")
+    file_delete_delay_ms: int = key("file.delete.delay.ms", 60_000, at_least=0,
+        doc="Time after which the .deleted files of a segment are removed from disk.")
+    flush_messages: int = key("flush.messages", LONG_MAX, at_least=1,
+        doc="An append syncs the log if the number of unsynced records (offsets) has reached this value.")
+    flush_ms: int = key("flush.ms", LONG_MAX, at_least=0,
+        doc="Time after which the background duties sync records; they check about once a second.")
+    record_version: int | str = key("record.version", 2, at_least=0, at_most=2, check=_record_version,
         doc="Record format of appended batches: the version of Kafka's record format, or the name of an installed "
-        "format.",
-    )
-    index_formats: tuple[str, ...] = key(
-        "index.formats", ("offset", "time", "transaction"), doc="Names of the index formats of new segments."
-    )
-    index_extra: tuple[str, ...] = key(
-        "index.extra",
-        (),
+        "format.")
+    index_formats: tuple[str, ...] = key("index.formats", ("offset", "time", "transaction"),
+        doc="Names of the index formats of new segments.")
+    index_extra: tuple[str, ...] = key("index.extra", (),
         doc="Names of plugins' extra indexes. They are built from closed segments in the background, and offloaded "
-        "with the segment.",
-    )
-    segment_offload_delay_ms: int = key(
-        "segment.offload.delay.ms", 0, at_least=0, doc="Time between the last write to a segment and its offload."
-    )
-    local_hard_limit_bytes: int = key(
-        "local.hard.limit.bytes",
-        UNLIMITED,
-        at_least=UNLIMITED,
+        "with the segment.")
+    segment_offload_delay_ms: int = key("segment.offload.delay.ms", 0, at_least=0,
+        doc="Time between the last write to a segment and its offload.")
+    local_hard_limit_bytes: int = key("local.hard.limit.bytes", UNLIMITED, at_least=UNLIMITED,
         doc="With a tier: maximum size of a partition on local disk. Above three quarters of this size, segments whose "
-        "copy is in the tier are evicted. Above this size, tier.outage.policy applies to appends. -1 means no limit.",
-    )
-    tier_outage_policy: str = key(
-        "tier.outage.policy",
-        "grow",
-        choices=("block", "reject", "grow"),
+        "copy is in the tier are evicted. Above this size, tier.outage.policy applies to appends. -1 means no limit.")
+    tier_outage_policy: str = key("tier.outage.policy", "grow", choices=("block", "reject", "grow"),
         doc="Behaviour of appends above local.hard.limit.bytes. `block`: wait for room, at most tier.outage.block.ms. "
-        "`reject`: refuse the append. `grow`: append, so the log grows above the limit.",
-    )
-    tier_outage_block_ms: int = key(
-        "tier.outage.block.ms",
-        60_000,
-        at_least=0,
-        doc="Maximum time that an append waits for room with tier.outage.policy=block. Then the append is refused.",
-    )
-    tier_layout: str = key(
-        "tier.layout", "single", doc="Name of the tier layout, which defines the objects of a segment."
-    )
-    min_insync_replicas: int = key(
-        "min.insync.replicas", 1, at_least=1, at_most=INT_MAX, doc=f"Has {NO_EFFECT}, because a log has one replica."
-    )
-    unclean_leader_election_enable: bool = key(
-        "unclean.leader.election.enable",
-        False,
+        "`reject`: refuse the append. `grow`: append, so the log grows above the limit.")
+    tier_outage_block_ms: int = key("tier.outage.block.ms", 60_000, at_least=0,
+        doc="Maximum time that an append waits for room with tier.outage.policy=block. Then the append is refused.")
+    tier_layout: str = key("tier.layout", "single",
+        doc="Name of the tier layout, which defines the objects of a segment.")
+    min_insync_replicas: int = key("min.insync.replicas", 1, at_least=1, at_most=INT_MAX,
+        doc=f"Has {NO_EFFECT}, because a log has one replica.")
+    unclean_leader_election_enable: bool = key("unclean.leader.election.enable", False,
         doc="Behaviour if a leader lacks records that earlier leaders offloaded. True: these records are truncated in "
-        "the tier. False: offloading stops.",
-    )
-    message_downconversion_enable: bool = key(
-        "message.downconversion.enable",
-        True,
-        doc=f"Has {NO_EFFECT}, because a fetch returns batches as they are stored.",
-    )
+        "the tier. False: offloading stops.")
+    message_downconversion_enable: bool = key("message.downconversion.enable", True,
+        doc=f"Has {NO_EFFECT}, because a fetch returns batches as they are stored.")
     leader_replication_throttled_replicas: tuple[str, ...] = key(
-        "leader.replication.throttled.replicas",
-        (),
-        check=_check_throttled,
-        doc=f"Has {NO_EFFECT}, because the engine sends nothing to replicas.",
-    )
+        "leader.replication.throttled.replicas", (), check=_check_throttled,
+        doc=f"Has {NO_EFFECT}, because the engine sends nothing to replicas.")
     follower_replication_throttled_replicas: tuple[str, ...] = key(
-        "follower.replication.throttled.replicas",
-        (),
-        check=_check_throttled,
-        doc=f"Has {NO_EFFECT}, because the engine fetches nothing from a leader.",
-    )
+        "follower.replication.throttled.replicas", (), check=_check_throttled,
+        doc=f"Has {NO_EFFECT}, because the engine fetches nothing from a leader.")
+    # fmt: on
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
     refusal: str = ""
 

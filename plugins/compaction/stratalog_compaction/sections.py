@@ -34,20 +34,11 @@ class TtlSection(Section):
 
     title: ClassVar[str] = "Expiry of records"
 
-    after_ms: int = key(
-        "ttl.ms",
-        OFF,
-        at_least=OFF,
-        doc="Time from a record's timestamp to its expiry; -1 means that it does not expire.",
-    )
-    header: str = key(
-        "ttl.header",
-        "",
-        doc="Name of the header with the expiry time of the record (ms since 1970). Empty: no header is read.",
-    )
-    encoding: str = key(
-        "ttl.header.encoding",
-        TEXT,
-        choices=ENCODINGS,
-        doc="Encoding of ttl.header: text (decimal digits) or int64 (8 bytes, big-endian).",
-    )
+    # fmt: off
+    after_ms: int = key("ttl.ms", OFF, at_least=OFF,
+        doc="Time from a record's timestamp to its expiry; -1 means that it does not expire.")
+    header: str = key("ttl.header", "",
+        doc="Name of the header with the expiry time of the record (ms since 1970). Empty: no header is read.")
+    encoding: str = key("ttl.header.encoding", TEXT, choices=ENCODINGS,
+        doc="Encoding of ttl.header: text (decimal digits) or int64 (8 bytes, big-endian).")
+    # fmt: on

@@ -50,7 +50,7 @@ class TransportSection(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Section(Section):
+class S3Section(TransportSection):
     """Settings of ``[plugins.s3]``. A tier option overrides the setting of the same name.
 
     The storage class applies only to segments, because colder classes charge extra for small and short-lived objects,
@@ -59,56 +59,27 @@ class S3Section(Section):
 
     title: ClassVar[str] = "Object store s3"
 
-    endpoint_url: str = key(
-        "endpoint_url",
-        "",
-        doc="URL of the service, for MinIO, Ceph and others. Default: AWS_ENDPOINT_URL, then AWS.",
-    )
-    region: str = key(
-        "region", "", doc="Region of the bucket. Default: AWS_DEFAULT_REGION, then the configuration files of AWS."
-    )
-    addressing: str = key(
-        "addressing",
-        "auto",
-        choices=("auto", "path", "virtual"),
-        doc="Place of the bucket name in requests: the path, the host name (virtual), or as botocore chooses (auto).",
-    )
-    allow_http: bool = key(
-        "allow_http",
-        False,
-        doc="Accept an http:// endpoint on another machine. The network between can read and change records; a warning "
-        "is logged once.",
-    )
-    part_bytes: int = key(
-        "part.bytes",
-        64 << 20,
-        at_least=MIN_PART_BYTES,
-        at_most=MAX_PART_BYTES,
-        doc="Size of the parts of an upload. Smaller objects are uploaded in one request.",
-    )
-    checksum: str = key(
-        "checksum",
-        "crc32c",
-        choices=("crc32c", "crc32", "md5", "none"),
-        doc="Checksum by which the store checks uploads. The oldest servers of S3's protocol know only md5.",
-    )
-    encryption: str = key(
-        "encryption",
-        "none",
-        choices=("none", "AES256", "aws:kms", "aws:kms:dsse"),
-        doc="Server-side encryption that uploads request; without it, the bucket decides.",
-    )
+    # fmt: off
+    endpoint_url: str = key("endpoint_url", "",
+        doc="URL of the service, for MinIO, Ceph and others. Default: AWS_ENDPOINT_URL, then AWS.")
+    region: str = key("region", "",
+        doc="Region of the bucket. Default: AWS_DEFAULT_REGION, then the configuration files of AWS.")
+    addressing: str = key("addressing", "auto", choices=("auto", "path", "virtual"),
+        doc="Place of the bucket name in requests: the path, the host name (virtual), or as botocore chooses (auto).")
+    part_bytes: int = key("part.bytes", 64 << 20, at_least=MIN_PART_BYTES, at_most=MAX_PART_BYTES,
+        doc="Size of the parts of an upload. Smaller objects are uploaded in one request.")
+    checksum: str = key("checksum", "crc32c", choices=("crc32c", "crc32", "md5", "none"),
+        doc="Checksum by which the store checks uploads. The oldest servers of S3's protocol know only md5.")
+    encryption: str = key("encryption", "none", choices=("none", "AES256", "aws:kms", "aws:kms:dsse"),
+        doc="Server-side encryption that uploads request; without it, the bucket decides.")
     encryption_key_id: str = key("encryption.key.id", "", doc="Id of the KMS key. Default: AWS's key for S3.")
-    encryption_bucket_key: bool = key(
-        "encryption.bucket.key", True, doc="Use an S3 bucket key with aws:kms, which saves requests to KMS."
-    )
-    storage_class: str = key(
-        "storage.class",
-        "",
+    encryption_bucket_key: bool = key("encryption.bucket.key", True,
+        doc="Use an S3 bucket key with aws:kms, which saves requests to KMS.")
+    storage_class: str = key("storage.class", "",
         choices=("", "STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"),
-        doc="Storage class of segments. Default: the bucket's.",
-    )
+        doc="Storage class of segments. Default: the bucket's.")
     tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="Tags of every object, as name=value; at most 10.")
+    # fmt: on
 
     def contradiction(self) -> str:
         """Return the reason why S3 would refuse these settings; "" if there is none."""
