@@ -80,11 +80,9 @@ class DemoStep:
 @tier_option
 @click.option("--keep", is_flag=True, help="Keep the demo's directory, and print commands that show its contents.")
 @click.option(
-    "--records",
-    default=1_000_000,
-    type=click.IntRange(1),
+    "--records", default=1_000_000, type=click.IntRange(1),
     help="Number of records that the demo appends to a topic of its own.",
-)
+)  # fmt: skip
 @json_option
 def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object], keep: bool, records: int) -> int:
     """Move a Kafka broker's log directory to S3, and read it back. Then append, move and read back a million records.

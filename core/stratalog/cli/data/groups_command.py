@@ -75,14 +75,10 @@ def _describe(reader: Reader, name: TopicPartition, committed: CommittedOffset) 
 @click.argument("group")
 @click.argument("topics", nargs=-1)
 @click.option(
-    "--to",
-    "position",
-    required=True,
-    type=start_of,
-    metavar="POSITION",
+    "--to", "position", required=True, type=start_of, metavar="POSITION",
     help="New position: an offset, beginning, end, -N for N offsets before the end, or s@TIME. If a partition does not "
     "have this offset, its nearest offset is used.",
-)
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the new offsets without committing them.")
 @place_options
 @json_option

@@ -186,20 +186,15 @@ _input_options = option_group(
 @click.argument("topic")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.File("rb"))
 @click.option(
-    "--input",
-    "form",
-    type=click.Choice([form.value for form in InputForm]),
-    default=InputForm.LINES.value,
+    "--input", "form", type=click.Choice([form.value for form in InputForm]), default=InputForm.LINES.value,
     help="lines: each line is a record. json: each line is an object with key, value, headers, partition and "
     "timestamp_ms, in the form of `consume --json`; --json concerns only the output. files: each FILE is the value of "
     "one record.",
-)
+)  # fmt: skip
 @click.option(
-    "--partition",
-    "-p",
-    type=click.IntRange(0),
+    "--partition", "-p", type=click.IntRange(0),
     help="Partition of all records. Default: the hash of the key selects the partition, as in Kafka's producer.",
-)
+)  # fmt: skip
 @_input_options
 @choice_option("--durability", Durability, Durability.DURABLE)
 @place_options

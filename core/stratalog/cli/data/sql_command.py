@@ -34,21 +34,15 @@ _RAW: Final = "records of "
 @click.argument("query")
 @view_options
 @click.option(
-    "--values",
-    "values",
-    metavar="TOPIC=json|TOPIC=FILE.avsc",
-    multiple=True,
+    "--values", "values", metavar="TOPIC=json|TOPIC=FILE.avsc", multiple=True,
     help="Add a column for each field of the values of TOPIC. The values are JSON objects, or Avro records with the "
     "schema in FILE.",
-)
+)  # fmt: skip
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
 @click.option(
-    "--output",
-    "-o",
-    "file",
-    type=NamedPath(dir_okay=False),
+    "--output", "-o", "file", type=NamedPath(dir_okay=False),
     help="Write the result to a file. The suffix .parquet, .csv, .json or .jsonl selects the format.",
-)
+)  # fmt: skip
 @json_option
 def sql(
     place: LogPlace,

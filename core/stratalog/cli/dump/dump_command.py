@@ -49,17 +49,14 @@ _SMALL: Final = {
 @click.option("--deep", is_flag=True, help="Also show the records in each batch, and all parts of a tier object.")
 @click.option("--values", is_flag=True, help="Also show keys, values and headers of the records; implies --deep.")
 @click.option(
-    "--decoder",
-    type=click.Choice(DECODERS),
+    "--decoder", type=click.Choice(DECODERS),
     help="Decode keys and values in this way; implies --values. Default: records in the folders of Kafka's internal "
     "topics are decoded, and other bytes are shown as text if they are printable UTF-8.",
-)
+)  # fmt: skip
 @click.option(
-    "--kind",
-    type=click.Choice([kind.value for kind in Kind]),
-    metavar="KIND",
+    "--kind", type=click.Choice([kind.value for kind in Kind]), metavar="KIND",
     help=f"Kind of FILES, used instead of their names: {', '.join(kind.value for kind in Kind)}.",
-)
+)  # fmt: skip
 @click.option(
     "--base-offset", type=click.IntRange(0), help="Base offset of the segment, if the file's name does not contain it."
 )

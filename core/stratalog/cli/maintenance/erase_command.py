@@ -24,11 +24,9 @@ _REMNANTS = ("topic", "partition", "kind", "where", "until_ms", "reason")
 @click.option("--hex", "is_hex", is_flag=True, help="The value of --key is hexadecimal digits.")
 @click.option("--dry-run", is_flag=True, help="Show the segments that contain the key. Change nothing.")
 @click.option(
-    "--check",
-    "proof",
-    type=click.File(encoding="utf-8"),
+    "--check", "proof", type=click.File(encoding="utf-8"),
     help="Erase nothing. FILENAME is a proof (the output of --json). Check that each remnant that it lists is gone.",
-)
+)  # fmt: skip
 @place_options
 @json_option
 def erase(

@@ -47,20 +47,18 @@ CHECKPOINTS: Final = {
 
 @click.command()
 @click.option(
-    "--repair",
-    is_flag=True,
+    "--repair", is_flag=True,
     help="Repair damage. No good record is lost. In a directory: truncate torn ends of logs, rebuild indexes, "
     "snapshots and epochs; the next engine recovers the logs, as after a crash. In a tier: upload damaged objects "
     "again from --dir, write a note about each object that cannot be repaired, and delete orphans.",
-)
+)  # fmt: skip
 @click.option("--deep", is_flag=True, help="In a directory: decode every record, too. In a tier: read every segment.")
 @directories_option("For a tier with --repair: a log directory with local copies of segments; can be repeated.")
 @click.option("--budget", help="For a tier: limit of one run, as requests=NUMBER, bytes=NUMBER, or both with a comma.")
 @click.option(
-    "--state",
-    type=click.Path(dir_okay=False),
+    "--state", type=click.Path(dir_okay=False),
     help="For a tier: file in which a run stores its position for the next run.",
-)
+)  # fmt: skip
 @location_options
 @json_option
 def verify(

@@ -54,23 +54,17 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, required=True, type=NamedPath())
 @uri_options
 @click.option(
-    "--follow",
-    is_flag=True,
+    "--follow", is_flag=True,
     help="Keep running, and copy each segment after the broker has closed it. Ctrl-C stops the command.",
-)
+)  # fmt: skip
 @click.option(
-    "--topics",
-    "wants",
-    metavar="PATTERN",
-    callback=_pattern,
+    "--topics", "wants", metavar="PATTERN", callback=_pattern,
     help="Archive only topics whose name matches this regular expression.",
-)
+)  # fmt: skip
 @click.option(
-    "--interval",
-    type=NumberRange(0.1),
-    default=5.0,
+    "--interval", type=NumberRange(0.1), default=5.0,
     help="With --follow: seconds between two passes over the log directories.",
-)
+)  # fmt: skip
 @click.option(
     "--layout",
     help="Tier layout of the archive, such as plain, chunked or parquet. Default: tier.layout of [topic_defaults].",

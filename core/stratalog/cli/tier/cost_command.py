@@ -32,10 +32,9 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
 @click.argument("uri", required=False)
 @click.argument("topic", required=False)
 @click.option(
-    "--write-rate",
-    type=NumberRange(0),
+    "--write-rate", type=NumberRange(0),
     help="For an estimate, without URI: number of bytes (after compression) that are written to the topic each second.",
-)
+)  # fmt: skip
 @click.option(
     "--partitions", default=1, type=click.IntRange(1), help="For an estimate: number of partitions of the topic."
 )

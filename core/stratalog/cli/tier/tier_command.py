@@ -162,11 +162,9 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     "--from", "older", type=click.IntRange(1), help="Version of the manifest to compare with the version of --to."
 )
 @click.option(
-    "--to",
-    "newer",
-    type=click.IntRange(1),
+    "--to", "newer", type=click.IntRange(1),
     help="Version of the manifest to which --dir or --from is compared. Default: the newest.",
-)
+)  # fmt: skip
 @click.option("--all", "with_common", is_flag=True, help="Also list segments that are the same on both sides.")
 @json_option
 def show_differences(

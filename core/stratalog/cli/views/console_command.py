@@ -24,26 +24,18 @@ _POLL_S: Final = 0.2
 
 @click.command()
 @click.option(
-    "--listen",
-    "address",
-    default="127.0.0.1:8088",
-    type=listener,
-    metavar="HOST:PORT",
+    "--listen", "address", default="127.0.0.1:8088", type=listener, metavar="HOST:PORT",
     help="Address of the page. Port 0 means any free port.",
-)
+)  # fmt: skip
 @click.option(
-    "--insecure",
-    is_flag=True,
+    "--insecure", is_flag=True,
     help="Allow an address that other machines can reach. The page has no login and no encryption, and shows all "
     "records.",
-)
+)  # fmt: skip
 @click.option(
-    "--avro",
-    "schemas",
-    metavar="TOPIC=FILE.avsc",
-    multiple=True,
+    "--avro", "schemas", metavar="TOPIC=FILE.avsc", multiple=True,
     help="Schema of the Avro values of a topic; can be repeated.",
-)
+)  # fmt: skip
 @click.option("--browser", is_flag=True, help="Open the page in a browser.")
 @view_options
 def console(place: LogPlace, address: Listener, schemas: tuple[str, ...], *, insecure: bool, browser: bool) -> None:

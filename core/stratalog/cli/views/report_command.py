@@ -19,18 +19,13 @@ from stratalog.tier.upkeep.cost import Prices
 
 @click.command()
 @click.option(
-    "--output",
-    "-o",
-    "file",
-    default="report.html",
-    type=NamedPath(dir_okay=False, path_type=Path),
+    "--output", "-o", "file", default="report.html", type=NamedPath(dir_okay=False, path_type=Path),
     help="The file to write.",
-)
+)  # fmt: skip
 @click.option(
-    "--orphans/--no-orphans",
-    default=True,
+    "--orphans/--no-orphans", default=True,
     help="Search the tier for orphans. This lists the objects of the tier, and reads every manifest root.",
-)
+)  # fmt: skip
 @price_options
 @view_options
 def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int:

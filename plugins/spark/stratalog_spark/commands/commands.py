@@ -72,10 +72,9 @@ def verify_command(job: Job, source: ReadSource, topics: Sequence[str] | None, *
 @topics_option
 @choice_option("--isolation", "Isolation level of the read.", "read_uncommitted", "read_committed", "log_end")
 @click.option(
-    "--picture",
-    type=click.Path(dir_okay=False, path_type=Path),
+    "--picture", type=click.Path(dir_okay=False, path_type=Path),
     help="Write a chart of the result to this file, as SVG.",
-)
+)  # fmt: skip
 @job_options
 def stats_command(
     job: Job, source: ReadSource, topics: Sequence[str] | None, isolation: str, picture: Path | None
@@ -106,28 +105,23 @@ def stats_command(
     "--schema", "Keep values as bytes (raw), or parse them into columns (json, avro).", "raw", "json", "avro"
 )
 @click.option(
-    "--fields",
-    metavar="DDL",
+    "--fields", metavar="DDL",
     help="Fields for --schema json, such as 'user string, amount double'. Default: inferred from 1,000 records.",
-)
+)  # fmt: skip
 @click.option(
-    "--avro-schema",
-    "avro",
-    multiple=True,
-    metavar="[NUMBER=]FILE",
+    "--avro-schema", "avro", multiple=True, metavar="[NUMBER=]FILE",
     help="File with an Avro writer schema; can be repeated. If values begin with the schema's id in the schema "
     "registry, add this id as NUMBER.",
-)
+)  # fmt: skip
 @choice_option("--partition-by", "Time period (UTC) for which there is one output folder.", "date", "hour", "none")
 @choice_option("--compression", "Compression of the Parquet files.", "zstd", "snappy", "gzip", "lz4", "none")
 @choice_option("--isolation", "Isolation level of the exported records.", "read_committed", "read_uncommitted")
 @click.option("--allow-loss", is_flag=True, help="Continue even if records were deleted before they were exported.")
 @pairs_option("--option", "options", "Storage option of DESTINATION (fsspec)")
 @click.option(
-    "--iceberg",
-    metavar="CATALOG.NAMESPACE.TABLE",
+    "--iceberg", metavar="CATALOG.NAMESPACE.TABLE",
     help="Also add the files to this Iceberg table. The configuration of pyiceberg defines the catalog.",
-)
+)  # fmt: skip
 @job_options
 def export_command(
     job: Job,
@@ -253,10 +247,9 @@ def compact_command(job: Job, source: ReadSource, **arguments: Any) -> int:
 @click.option("--key", "keys", multiple=True, help="Key as text; can be repeated.")
 @click.option("--key-hex", "hex_keys", multiple=True, help="Key as hexadecimal digits; can be repeated.")
 @click.option(
-    "--keys-from",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    "--keys-from", type=click.Path(dir_okay=False, exists=True, path_type=Path),
     help="File with one key per line, as text.",
-)
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show the records that would be erased; change nothing.")
 @memory_option(1 << 10)
 @take_over_option
@@ -305,11 +298,10 @@ def _parse_hex(text: str) -> bytes:
 @source_options
 @topics_required
 @click.option(
-    "--compression",
-    type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
+    "--compression", type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
     help="Codec of the batches. Control batches, and some batches that compaction has changed, keep their codec. "
     "Default: all batches in the current record format keep their codec.",
-)
+)  # fmt: skip
 @click.option(
     "--layout",
     help="Tier layout of the new segments, such as single, plain or chunked. Default: the topic's tier.layout.",
@@ -331,12 +323,9 @@ def convert_command(job: Job, source: ReadSource, **arguments: Any) -> int:
 @source_options
 @topics_option
 @click.option(
-    "--segment-bytes",
-    type=click.IntRange(min=1),
-    default=128 << 20,
-    show_default=True,
+    "--segment-bytes", type=click.IntRange(min=1), default=128 << 20, show_default=True,
     help="Maximum size of a new segment. If the topic's segment.bytes is smaller, it is the limit.",
-)
+)  # fmt: skip
 @take_over_option
 @job_options
 def merge_command(job: Job, source: ReadSource, **arguments: Any) -> int:
