@@ -50,11 +50,7 @@ class Clients:
     """
 
     def __init__(
-        self,
-        logs: Logs,
-        components: Components,
-        compact: Compact | None = None,
-        settings: EngineConfig | None = None,
+        self, logs: Logs, components: Components, compact: Compact | None = None, settings: EngineConfig | None = None
     ) -> None:
         self.logs, self._components = logs, components
         self._lock = threading.Lock()

@@ -129,10 +129,7 @@ class Delivery:
         if sequences is not None:
             (producer_id, epoch), sequence = sequences.next_sequence(name)
             header = BatchHeader(
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=sequence,
-                transactional=self._transactional,
+                producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=self._transactional
             )
         return self._format.encode(records, header, self._codec, None)
 

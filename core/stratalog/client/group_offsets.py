@@ -14,12 +14,7 @@ from stratalog.client.log_access import Logs
 from stratalog.client.sequences import ProducerId
 from stratalog.client.statetopic import PARTITIONS, Compact
 from stratalog.env.clock import Clock
-from stratalog.errors import (
-    ConfigError,
-    NotLeaderOrFollowerError,
-    StorageError,
-    UnknownTopicError,
-)
+from stratalog.errors import ConfigError, NotLeaderOrFollowerError, StorageError, UnknownTopicError
 from stratalog.model.messages.offsets_topic import (
     CommitKey,
     GroupMetadata,
@@ -194,11 +189,7 @@ class GroupOffsets(CommittedOffsets):
             raise first_error
 
     def records(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, int | CommittedOffset | None],
-        *,
-        must_exist: bool = True,
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None], *, must_exist: bool = True
     ) -> tuple[TopicPartition, list[Record]]:
         """Return the partition of ``__consumer_offsets`` for a group, and the records that commit these offsets there.
 

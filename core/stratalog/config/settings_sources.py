@@ -168,9 +168,7 @@ def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
     return sections
 
 
-def _from_environment(
-    environment: Mapping[str, str],
-) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
     """Return engine settings and limits by setting name, and plugin settings by variable name."""
     engine_names, limit_names = _names_by_variable()
     engine, limits, plugins = dict[str, object](), dict[str, object](), dict[str, str]()

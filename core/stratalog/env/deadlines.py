@@ -191,12 +191,7 @@ class DeadlineCalls:
         return True
 
     def _leave(
-        self,
-        component: str,
-        method: str,
-        call: _Call[T],
-        thread: threading.Thread,
-        close: Callable[[T], object] | None,
+        self, component: str, method: str, call: _Call[T], thread: threading.Thread, close: Callable[[T], object] | None
     ) -> None:
         with self._lock:
             if close is not None:

@@ -84,10 +84,7 @@ from stratalog.spi.objects import (
 )
 from stratalog.spi.providers import OpenContext, Provider, Section, key
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile, SegmentStore
-from stratalog.spi.service_contract import (
-    Command,
-    Service,
-)
+from stratalog.spi.service_contract import Command, Service
 
 __all__ = [
     "CODEC_MASK",

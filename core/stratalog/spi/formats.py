@@ -12,14 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from stratalog.model.arrow import arrow_batches, arrow_fields
-from stratalog.model.batches import (
-    NO_EPOCH,
-    NO_PRODUCER,
-    NO_TIMESTAMP,
-    BatchTable,
-    Buffer,
-    TimestampType,
-)
+from stratalog.model.batches import NO_EPOCH, NO_PRODUCER, NO_TIMESTAMP, BatchTable, Buffer, TimestampType
 from stratalog.model.prepared import PreparedBatches, Rules
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.spi.codecs import Codec

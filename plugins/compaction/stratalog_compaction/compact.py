@@ -174,12 +174,7 @@ def _plan_segments(
 
 
 def _plan_part(
-    log: LogSummary,
-    part: Sequence[SegmentSummary],
-    closed: Limit,
-    checkpoint: int,
-    config: TopicConfig,
-    now_ms: int,
+    log: LogSummary, part: Sequence[SegmentSummary], closed: Limit, checkpoint: int, config: TopicConfig, now_ms: int
 ) -> Iterator[Action]:
     """Yield the actions for the local or the tier part of a log."""
     start, end = part[0].base_offset, part[-1].end_offset
@@ -204,12 +199,7 @@ def _plan_part(
 
 
 def find_dirty_range(
-    log: LogSummary,
-    part: Sequence[SegmentSummary],
-    closed: Limit,
-    checkpoint: int,
-    config: TopicConfig,
-    now_ms: int,
+    log: LogSummary, part: Sequence[SegmentSummary], closed: Limit, checkpoint: int, config: TopicConfig, now_ms: int
 ) -> DirtyRange:
     """Return the offset range of ``part`` that may be compacted.
 

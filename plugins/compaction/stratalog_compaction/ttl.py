@@ -11,15 +11,7 @@ from struct import Struct
 from typing import ClassVar, Final
 
 from stratalog import RecordColumns
-from stratalog.spi import (
-    Action,
-    Fields,
-    LogSummary,
-    RecordFilter,
-    RewriteJob,
-    TopicConfig,
-    Verdict,
-)
+from stratalog.spi import Action, Fields, LogSummary, RecordFilter, RewriteJob, TopicConfig, Verdict
 from stratalog_compaction.compact import plan_compaction
 from stratalog_compaction.delete import RewritingPolicy, below_log_start, too_old
 from stratalog_compaction.header_numbers import header_numbers

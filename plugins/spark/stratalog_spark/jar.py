@@ -10,10 +10,7 @@ from stratalog.errors import PluginImportError
 
 CATALOG: Final = "spark.sql.catalog.stratalog"
 _JAR: Final = Path(__file__).parent / "jars" / "stratalog-spark.jar"
-_LISTS: Final = {
-    "spark.jars": str(_JAR),
-    "spark.sql.extensions": "stratalog.spark.StratalogExtensions",
-}
+_LISTS: Final = {"spark.jars": str(_JAR), "spark.sql.extensions": "stratalog.spark.StratalogExtensions"}
 
 
 def catalog_jar() -> Path:

@@ -32,10 +32,7 @@ _NEW: Final = ".new"
 _SECRET_BYTES: Final = 16
 _FIELDS: Final = struct.Struct("<q16s")  # due_ms, secret
 _FORM: Final = SectionForm(
-    magic=b"STLGDIG2",
-    section=struct.Struct("<IIB"),
-    fields_bytes=_FIELDS.size,
-    max_directory_bytes=1 << 24,
+    magic=b"STLGDIG2", section=struct.Struct("<IIB"), fields_bytes=_FIELDS.size, max_directory_bytes=1 << 24
 )
 
 

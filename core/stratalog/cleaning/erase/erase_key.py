@@ -43,12 +43,7 @@ def searched_bytes(log: Log, tier: TierLog | None) -> int:
 
 
 def erase(
-    log: Log,
-    key: bytes,
-    tier: TierLog | None = None,
-    *,
-    dry_run: bool = False,
-    on_bytes: OnBytes = uncounted,
+    log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = False, on_bytes: OnBytes = uncounted
 ) -> EraseResult:
     """Erase the records of a key from one log, up to the current log end, and return the result.
 

@@ -55,12 +55,7 @@ def first_dirty_offset_of(plan: CompactionPlan) -> int:
 
 
 def plan_parts(
-    log: Log,
-    policies: Mapping[str, CleanupPolicy],
-    tier: TierLog | None,
-    *,
-    now_ms: int,
-    asks_all: bool = False,
+    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, asks_all: bool = False
 ) -> list[CompactionPlan]:
     """Return a plan for a log's local part, and one for its tier part; [] if no policy rewrites logs.
 

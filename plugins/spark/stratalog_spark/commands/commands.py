@@ -236,7 +236,7 @@ def compact_command(job: Job, source: ReadSource, **arguments: Any) -> int:
         report = jobs.compact(session, source, progress=progress, **arguments)
     _print_replaced(job.output, report.logs)
     job.summary(
-        {"before": report.records_before, "after": report.records_after, "shuffled_bytes": report.shuffled_bytes},
+        {"before": report.records_before, "after": report.records_after, "shuffled_bytes": report.shuffled_bytes}
     )
     return 0
 

@@ -41,13 +41,7 @@ from stratalog_spark.keys.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.keys.newest import Newest, key_table
 from stratalog_spark.read.ranges import partitions_of_topics
 from stratalog_spark.tasks.messages import Message
-from stratalog_spark.tasks.run_tasks import (
-    TaskProgress,
-    convert_errors,
-    frame_of_tasks,
-    task_count,
-    watch_progress,
-)
+from stratalog_spark.tasks.run_tasks import TaskProgress, convert_errors, frame_of_tasks, task_count, watch_progress
 from stratalog_spark.tasks.worker import freeze_once
 
 MEMORY_BYTES: Final = 128 << 20  # the numbers below are for this memory, and are reduced in proportion for less memory
