@@ -15,6 +15,7 @@ class Limits(Section):
 
     title: ClassVar[str] = "Limits"
 
+    # One entry for each setting, not one line for each argument:
     # fmt: off
     open_files: int = key("limits.open.files", 4096, at_least=8,
         doc="Maximum number of open file descriptors and memory maps. A value above half of the system's limit counts "
@@ -85,6 +86,7 @@ class EngineConfig(Section):
 
     title: ClassVar[str] = "Engine settings"
 
+    # One entry for each setting, not one line for each argument:
     # fmt: off
     log_dirs: tuple[str, ...] = key("log.dirs", (), doc="The log directories; the first also holds the topic settings.")
     tier: str | None = key("tier", None, doc="URI of the tier: object store, bucket and prefix for closed segments.")

@@ -79,6 +79,7 @@ class TopicConfig(Section):
 
     title: ClassVar[str] = "Topic settings"
 
+    # One entry for each setting, not one line for each argument:
     # fmt: off
     cleanup_policy: tuple[str, ...] = key("cleanup.policy", ("delete",),
         doc="Cleanup policies, as a list with commas. Kafka has delete and compact.")

@@ -34,6 +34,7 @@ class TtlSection(Section):
 
     title: ClassVar[str] = "Expiry of records"
 
+    # One entry for each setting, not one line for each argument:
     # fmt: off
     after_ms: int = key("ttl.ms", OFF, at_least=OFF,
         doc="Time from a record's timestamp to its expiry; -1 means that it does not expire.")

@@ -59,6 +59,7 @@ class S3Section(TransportSection):
 
     title: ClassVar[str] = "Object store s3"
 
+    # One entry for each setting, not one line for each argument:
     # fmt: off
     endpoint_url: str = key("endpoint_url", "",
         doc="URL of the service, for MinIO, Ceph and others. Default: AWS_ENDPOINT_URL, then AWS.")
