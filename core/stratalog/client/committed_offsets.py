@@ -78,14 +78,13 @@ class _OffsetsTopic(StateTopic):
         super().__init__(logs, OFFSETS_TOPIC, compact)
         self.groups: dict[str, dict[TopicPartition, _StoredOffset]] = {}
         self.states: dict[str, dict[tuple[OffsetsType, OffsetsKey], OffsetsRecord]] = {}
-        self._groups_by_partition: dict[int, set[str]] = {}
 
     def apply(self, partition: int, record: Record) -> None:
+        del partition  # partition_number computes it from the name of the group
         parsed = parse_offsets_record(record.key, record.value)
         if parsed is None:
             return
         group = parsed.key.group
-        self._groups_by_partition.setdefault(partition, set()).add(group)
         if not isinstance(parsed.key, CommitKey):
             self._apply_state(group, parsed)
             return
@@ -123,9 +122,8 @@ class _OffsetsTopic(StateTopic):
                     yield parsed.key.group, TopicPartition(parsed.key.topic, parsed.key.partition)
 
     def forget(self, partition: int) -> None:
-        for group in self._groups_by_partition.pop(partition, ()):
-            self.groups.pop(group, None)
-            self.states.pop(group, None)
+        self.groups = {name: value for name, value in self.groups.items() if self.partition_number(name) != partition}
+        self.states = {name: value for name, value in self.states.items() if self.partition_number(name) != partition}
 
 
 class CommittedOffsets(CheckedArguments):

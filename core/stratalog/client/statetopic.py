@@ -36,7 +36,7 @@ PARTITIONS: Final = 50
 """Kafka's default of ``offsets.topic.num.partitions`` and ``transaction.state.log.num.partitions``."""
 READ_BYTES: Final = 1 << 20
 COMPACT_RECORDS: Final = 4096  # reading fewer records takes less time than compacting them
-_REPLACED: Final = 4  # a partition with at least this number of records per key is compacted
+_REPLACED: Final = 4  # a partition with at least this number of records per stored key is compacted
 _LOGGER: Final = logging.getLogger("stratalog.client")
 # Source: apache/kafka GroupCoordinatorConfig, TransactionLogConfig: the settings with which brokers create these
 # topics.
@@ -54,13 +54,15 @@ class _Progress:
         position: offset of the next record to read.
         pending: records of open transactions, by producer id.
         records: number of records that were read since the partition was last compacted.
-        keys: keys of all records that were read.
+        compacted_bytes: size of the partition on local disk after it was last compacted; 0 if it was not.
+        keys: keys whose newest record is not a tombstone.
         gathered: committed records of one fetch, by key; only the newest valid record of each key is applied.
     """
 
     position: int = 0
     pending: dict[int, list[Record]] = field(default_factory=dict)
     records: int = 0
+    compacted_bytes: int = 0
     keys: set[bytes | None] = field(default_factory=set)
     gathered: dict[bytes | None, list[Record]] = field(default_factory=dict)
 
@@ -181,7 +183,8 @@ class StateTopic(ABC):
     def refresh(self, partition: int) -> None:
         """Read the new records of a partition up to its log end, and apply the records.
 
-        If the partition has at least 4096 records, and four records for each key, compact the partition.
+        If the partition has at least 4096 new records, and four records for each key that is not deleted, compact the
+        partition. A compaction keeps the tombstones for a day: the next one waits until the size has quadrupled.
 
         Raises:
             StorageError: the log cannot be read.
@@ -204,16 +207,17 @@ class StateTopic(ABC):
                 raise
             if progress.position == before:
                 return
-        if progress.records >= max(COMPACT_RECORDS, _REPLACED * len(progress.keys)):
+        if (
+            self._compact is not None
+            and progress.records >= max(COMPACT_RECORDS, _REPLACED * len(progress.keys))
+            and _local_bytes(log) >= _REPLACED * progress.compacted_bytes
+        ):
             progress.records = len(progress.keys)
-            self._compact_unless_it_fails(log.name)
-
-    def _compact_unless_it_fails(self, name: TopicPartition) -> None:
-        try:
-            if self._compact is not None:
-                self._compact(name)
-        except StorageError:
-            _LOGGER.exception("the stored state of clients could not be compacted log=%s", name)
+            try:
+                self._compact(log.name)
+            except StorageError:
+                _LOGGER.exception("the stored state of clients could not be compacted log=%s", log.name)
+            progress.compacted_bytes = _local_bytes(log)
 
     def _step(self, log: LogReader, partition: int, progress: _Progress) -> int:
         """Read and apply some batches from the position on. Return the offset after these batches."""
@@ -272,8 +276,8 @@ class StateTopic(ABC):
         """Apply the newest valid record of each gathered key. Records that do not fit Kafka's schemas are ignored."""
         for key, records in progress.gathered.items():
             progress.records += len(records)
-            progress.keys.add(key)
             records.sort(key=attrgetter("offset"), reverse=True)
+            (progress.keys.add if records[0].value is not None else progress.keys.discard)(key)
             any(self._try_apply(partition, record) for record in records)
 
     def _try_apply(self, partition: int, record: Record) -> bool:
@@ -282,3 +286,7 @@ class StateTopic(ABC):
         except InvalidRecordError:
             return False
         return True
+
+
+def _local_bytes(log: LogReader) -> int:
+    return sum(segment.size_bytes for segment in log.view().segments)

@@ -109,6 +109,21 @@ def test_a_long_history_that_an_earlier_release_left_is_read_once(
     assert 0 < read[1] < 10_000
 
 
+def test_the_records_of_deleted_groups_are_compacted(tmp_path: Path) -> None:
+    """Each group has another name. The keys of deleted groups do not delay a compaction, and are not kept in memory."""
+    groups = 4 * COMPACT_RECORDS
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+        offsets = clients(engine).offsets
+        for number in range(groups):
+            offsets.commit(f"g-{number}", {ORDERS: number})
+            offsets.delete(f"g-{number}")
+        logs = [engine.log(*name) for name in engine.partitions() if name.topic == OFFSETS_TOPIC]
+        keys = [record.key for log in logs for record in log.records()]
+    assert len(set(keys)) == groups  # the tombstones of a day stay
+    assert len(keys) < 1.6 * groups
+
+
 @pytest.mark.usefixtures("kafkas_state_partitions")
 def test_many_producers_are_not_compacted_again_and_again(tmp_path: Path) -> None:
     """Each id needs its record. A compaction at each opening would rewrite the log and remove nothing."""
