@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -22,12 +21,12 @@ from stratalog.errors import (
     ReadOnlyError,
     StoreError,
     StorePermissionError,
+    StoreTimeoutError,
 )
 from stratalog.spi import (
     Buffer,
     ByteSource,
     Capability,
-    Clock,
     Created,
     Env,
     FileStat,
@@ -35,9 +34,7 @@ from stratalog.spi import (
     ObjectStore,
     OpenContext,
     UnfinishedUpload,
-    Vfs,
 )
-from stratalog_s3.deadline import seconds_left
 from stratalog_s3.failures import convert_error
 from stratalog_s3.location import MAX_NAME_BYTES, Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
@@ -56,9 +53,7 @@ class FileStore(ObjectStore):
     def __init__(self, location: Location, env: Env, *, read_only: bool) -> None:
         self._location, self._read_only = location, read_only
         self._root = f"/{location.prefix}"
-        self._files: Vfs = env.files
-        self._clock: Clock = env.clock
-        self._chance: random.Random = env.chance
+        self._files, self._clock, self._chance = env.files, env.clock, env.chance
         # Time (ms) of the last removal of stale temporary files, by folder. After a race, the removal is only repeated.
         self._swept: dict[str, int] = {}
         self._closed = False
@@ -217,8 +212,12 @@ class FileStore(ObjectStore):
     def _path(self, key: str, deadline_ns: int) -> str:
         if self._closed:
             raise ClosedError(f"the object store is closed uri={self.uri}")
-        seconds_left(self._clock, deadline_ns, key)
+        self._check_deadline(deadline_ns, key)
         return f"{self._root}/{place_of(key)}" if key else self._root
+
+    def _check_deadline(self, deadline_ns: int, key: str) -> None:
+        if self._clock.monotonic_ns() >= deadline_ns:
+            raise StoreTimeoutError("the deadline has passed before the request", key)
 
     def _writable(self, key: str, deadline_ns: int, *, make_folder: bool = True) -> str:
         if self._read_only:
@@ -316,7 +315,7 @@ class FileStore(ObjectStore):
 
     def _read_chunks(self, source: ByteSource, key: str, deadline_ns: int) -> Iterator[Buffer]:
         for chunk in counted_chunks(source, key):
-            seconds_left(self._clock, deadline_ns, key)
+            self._check_deadline(deadline_ns, key)
             yield chunk
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
