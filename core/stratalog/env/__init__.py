@@ -14,7 +14,8 @@ from typing import Final
 from stratalog.env.clock import Clock, SystemClock
 from stratalog.env.helper_threads import HelperThreads
 from stratalog.env.latencies import Watch
-from stratalog.env.vfs import PosixVfs, Vfs
+from stratalog.env.posix_vfs import PosixVfs
+from stratalog.env.vfs import Vfs
 
 _SPARE_BUFFERS: Final = 4
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-from stratalog.env.regular_file import open_regular
 
 try:
     import fcntl
@@ -22,32 +18,24 @@ _OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "l
 _OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
 
 
-def take_lock(path: str) -> int | None:
-    """Lock a file exclusively as ``PosixVfs.lock`` does; return its descriptor, or None if the lock is held."""
-    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    try:
-        if _try_lock(descriptor) and _same_file(descriptor, path):
-            return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
+def take_lock(descriptor: int, path: str) -> bool:
+    """Lock the open file exclusively, as ``PosixVfs.lock`` does; return False if its lock is held.
+
+    Also return False if ``path`` no longer names the file.
+    """
+    return _try_lock(descriptor) and _same_file(descriptor, path)
 
 
-def is_locked(path: str) -> bool:
-    """Return True if the lock of a file is held; False if it is free or the file does not exist.
+def is_locked(descriptor: int) -> bool:
+    """Return True if the lock of the open file is held.
 
     Linux checks the lock without taking it. Other systems take a shared lock during the call.
     """
-    with _open_for_reading(path) as descriptor:
-        if descriptor is None:
-            return False
-        if _OFD_GET_LOCK is None:
-            return not _try_shared(descriptor)
-        answer = fcntl.fcntl(descriptor, _OFD_GET_LOCK, _lock_request(fcntl.F_RDLCK))
-        kind: int = struct.unpack_from("h", answer)[0]
-        return kind != fcntl.F_UNLCK
+    if _OFD_GET_LOCK is None:
+        return not _try_shared(descriptor)
+    answer = fcntl.fcntl(descriptor, _OFD_GET_LOCK, _lock_request(fcntl.F_RDLCK))
+    kind: int = struct.unpack_from("h", answer)[0]
+    return kind != fcntl.F_UNLCK
 
 
 def _lock_request(kind: int) -> bytes:
@@ -81,16 +69,3 @@ def _same_file(descriptor: int, path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return (opened_status.st_dev, opened_status.st_ino) == (path_status.st_dev, path_status.st_ino)
-
-
-@contextlib.contextmanager
-def _open_for_reading(path: str) -> Iterator[int | None]:
-    try:
-        descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

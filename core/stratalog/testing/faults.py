@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.env.vfs import PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segment_store import SegmentStore

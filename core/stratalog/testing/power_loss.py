@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeAlias
 
-from stratalog.env.vfs import PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.testing.torn_writes import Fate, Write, by_chance, kept, longer_alone, lost
 
 Image: TypeAlias = dict[str, bytes]

@@ -13,7 +13,7 @@ from stratalog.client.committed_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.statetopic import PARTITIONS, StateTopic
 from stratalog.env import Env
-from stratalog.env.vfs import PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
 from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC, transaction_key
 

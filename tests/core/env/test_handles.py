@@ -251,7 +251,7 @@ def test_a_system_without_unix_modules_reads_formats_all_the_same() -> None:
 import sys
 sys.modules["fcntl"] = sys.modules["resource"] = None  # what imports them fails
 import stratalog.spi, stratalog_formats
-from stratalog.env.vfs import PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.env.handles import HandlePool
 pool = HandlePool(PosixVfs(), 1)
 pool.keep("one", lambda: None)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.env.vfs import FileStat, PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
+from stratalog.env.vfs import FileStat
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ def test_space_that_cannot_be_reserved_is_an_error_of_the_system(files: PosixVfs
 def test_reserving_without_a_call_for_it_does_nothing(
     files: PosixVfs, descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stratalog.env.vfs._fallocate", lambda: None)
+    monkeypatch.setattr("stratalog.env.posix_vfs._fallocate", lambda: None)
     files.reserve(descriptor, 0, 1 << 20)
     assert os.fstat(descriptor).st_blocks == files.size_bytes(descriptor) == 0
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.env.threads import outcomes
-from stratalog.env.vfs import PosixVfs
 from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
 from stratalog.reading import (
     DamagedRange,

@@ -12,7 +12,7 @@ from bulk_writer_contract import BulkWriterContract
 from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.env.vfs import PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.errors import ClosedError, LogDirLockedError, StorageError
 from stratalog.model.names import STAGED_PREFIX
 from stratalog.writing import StagedSegment, WriteTarget

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compiled_twin import compiled_twin
 from gateway_bed import frame_of, part, request, response
 from stratalog import Fetched, LogOffsets, Transfer
-from stratalog.env.vfs import PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
 from stratalog_gateway.wire import fetch_codec, produce_codec

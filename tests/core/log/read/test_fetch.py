@@ -15,7 +15,7 @@ from log_bed import LogBed, records
 from stored_batches import batches_in
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
-from stratalog.env.vfs import PosixVfs
+from stratalog.env.posix_vfs import PosixVfs
 from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
 from stratalog.log.log import Log
 from stratalog.log.read.fetch import Fetched
