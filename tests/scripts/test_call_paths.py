@@ -13,7 +13,7 @@ from stratalog_formats.kernels.dispatch import KERNELS
 COMPILED = KERNELS.select is not None
 MOST_MODULES = {
     "append": 11 if COMPILED else 22,
-    "local fetch": 12 if COMPILED else 19,
+    "local fetch": 11 if COMPILED else 18,
     "cold fetch": 19 if COMPILED else 26,
 }
 """A higher number needs a reason."""

@@ -19,8 +19,8 @@ from stratalog.log.load.log_loader import load
 from stratalog.log.log import Log
 from stratalog.log.open_log import LogEnvironment, OpenRequest
 from stratalog.log.read.log_reader import LogReader
+from stratalog.log.state.bounds import make_view
 from stratalog.log.state.log_settings import LogSettings
-from stratalog.log.state.published import make_view
 from stratalog.model.batches import Buffer, TimestampType
 from stratalog.model.events import Event
 from stratalog.model.messages.control import ControlType, EndMarker

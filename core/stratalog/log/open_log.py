@@ -16,11 +16,11 @@ from stratalog.log.durability.sync import flush
 from stratalog.log.load.loaded_log import LoadedLog
 from stratalog.log.load.producer_replay import write_snapshot
 from stratalog.log.load.tier_at_opening import check_not_taken, report_losses, tier_at_opening
+from stratalog.log.read.view import PublishedView
 from stratalog.log.state.durability_state import DurabilityState
 from stratalog.log.state.health import Health
 from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.log_state import LogState
-from stratalog.log.state.published import PublishedView
 from stratalog.log.state.role import Role
 from stratalog.log.state.roll import new_appender
 from stratalog.log.state.tier_link import TierLink

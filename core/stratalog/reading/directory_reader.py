@@ -18,7 +18,7 @@ from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.log.load.tier_at_opening import tier_at_opening, warn_of_evicted
 from stratalog.log.read.tier_view import RemoteView
-from stratalog.log.state.published import make_view
+from stratalog.log.state.bounds import make_view
 from stratalog.model.names import TIER_NOTE_FILE, TopicId, TopicPartition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from stratalog.log.read.view import LogView
+from stratalog.log.read.view import LogView, PublishedView
+from stratalog.log.state.bounds import limit_bounds
 from stratalog.log.state.cleaning_state import CleaningState
 from stratalog.log.state.durability_state import DurabilityState
 from stratalog.log.state.health import Health
 from stratalog.log.state.log_settings import LogSettings
-from stratalog.log.state.published import PublishedView, limit_bounds
 from stratalog.log.state.role import Role
 from stratalog.log.state.tier_link import TierLink
 from stratalog.log.state.write_state import WriteState

@@ -1,8 +1,8 @@
-"""View of a log that readers see: one value, replaced as a whole."""
+"""Offsets of a log, limited by one another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from stratalog.errors import CorruptBatchError
@@ -15,65 +15,6 @@ from stratalog.producers.state import ProducerState
 from stratalog.segment.segment import Segment
 
 _new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
-
-
-class PublishedView:
-    """The view that readers of one log see, from the first ``replace`` on.
-
-    Readers need no lock; the log changes the view under its lock.
-
-    ``grow`` stores only the offsets of an append. The full view is built when a reader first requests it, because reads
-    are rarer than appends.
-
-    Attributes:
-        base: the argument of the last ``replace``. Its offsets may be stale; its other fields are current.
-    """
-
-    __slots__ = ("_built", "_current", "_on_moved", "base")
-
-    base: LogView
-    _current: tuple[LogView, int | None, int]  # base view, log end or None if the base view is current, recovery point
-    _built: tuple[object, LogView]  # a value of _current, and the view that was built from it
-
-    def __init__(self) -> None:
-        self._on_moved: Callable[[], None] | None = None
-
-    @property
-    def view(self) -> LogView:
-        """Return the current view."""
-        current = base_view, end, recovery_point = self._current
-        if end is None:
-            return base_view
-        made_from, view = self._built
-        if made_from is not current:
-            view = base_view.grown_to(end, recovery_point)
-            self._built = (current, view)
-        return view
-
-    def replace(self, view: LogView) -> None:
-        """Publish ``view``, and call the subscriber if offsets have changed."""
-        before = None if self._on_moved is None else self.view.offsets
-        self._current, self.base = (view, None, 0), view
-        self._built = (self._current, view)  # without this, the earlier view would stay in memory
-        if self._on_moved is not None and view.offsets != before:
-            self._on_moved()
-
-    def grow(self, end: int, recovery_point: int) -> None:
-        """Publish a new log end and a new recovery point, after an append.
-
-        The high watermark and the last stable offset become equal to the log end. The rest of the view does not change.
-        """
-        self._current = (self._current[0], end, recovery_point)
-        if self._on_moved is not None:
-            self._on_moved()
-
-    def subscribe(self, on_moved: Callable[[], None]) -> None:
-        """Call ``on_moved`` each time that offsets have changed, instead of the earlier subscriber.
-
-        The thread that changed the offsets calls ``on_moved`` under the log's lock, so ``on_moved`` must return at
-        once.
-        """
-        self._on_moved = on_moved
 
 
 def make_view(
