@@ -13,8 +13,8 @@ from stratalog_formats.kernels.dispatch import KERNELS
 COMPILED = KERNELS.select is not None
 MOST_MODULES = {
     "append": 11 if COMPILED else 22,
-    "local fetch": 11 if COMPILED else 18,
-    "cold fetch": 19 if COMPILED else 26,
+    "local fetch": 10 if COMPILED else 17,
+    "cold fetch": 18 if COMPILED else 25,
 }
 """A higher number needs a reason."""
 

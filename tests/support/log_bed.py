@@ -168,8 +168,10 @@ class LogBed(Closeable):
         """Open the log for reading only."""
         log_state = self.load(clean=clean, writable=False, high_watermark=high_watermark)
         watermark = log_state.log_end if high_watermark is None else high_watermark
-        view = make_view(LOG, log_state, high_watermark=watermark, remote=None, damage=log_state.damage)
-        log = StaticLog(view, TOPIC_ID, self.components)
+        view = make_view(
+            LOG, log_state, self.components, high_watermark=watermark, remote=None, damage=log_state.damage
+        )
+        log = StaticLog(view, TOPIC_ID)
         self._opened.append(log)
         return log
 

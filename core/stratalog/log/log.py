@@ -20,7 +20,6 @@ from stratalog.log.durability.sync import flush
 from stratalog.log.maintenance import LogMaintenance
 from stratalog.log.open_log import LogEnvironment, OpenRequest, close_segments, close_state, open_state
 from stratalog.log.read.log_reader import LogReader
-from stratalog.log.read.view import LogView
 from stratalog.log.state.leadership import follow, lead, set_high_watermark
 from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.roll import roll
@@ -46,7 +45,6 @@ class Log(LogReader):
     """
 
     def __init__(self, request: OpenRequest, settings: LogSettings, environment: LogEnvironment) -> None:
-        super().__init__(request.name, request.topic_id)
         self._durability = environment.durability
         self._subscribers: Subscribers | None = None  # under the log's lock
         self._background = environment.background or Background()  # its threads start on first use
@@ -55,7 +53,7 @@ class Log(LogReader):
         except BaseException:
             close_segments(request.loaded.segments)
             raise
-        self._watch = self._state.settings.components.env.watch
+        super().__init__(request.name, request.topic_id, self._state.published.view, settings.components.env.watch)
         self.maintenance = LogMaintenance(self._state)
 
     @property
@@ -87,10 +85,6 @@ class Log(LogReader):
     def healthy(self) -> bool:
         """True if no error took the log out of service, and no damage is known. A closed log can be healthy."""
         return self._state.health.is_good
-
-    def view(self) -> LogView:
-        """Return the segments, bounds and epochs that readers see now, as one immutable value."""
-        return self._state.published.view
 
     @overload
     def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult: ...

@@ -165,15 +165,13 @@ class DirectoryReader(Reader):
                     segment.close()
                 raise
             if not loaded_log.segments and tiered.segments:
-                return StaticLog(tier_view(name, tiered, components), topic_id, components)
+                return StaticLog(tier_view(name, tiered, components), topic_id)
         watermark = state.high_watermarks.get(name)
         is_unclean_stop = not state.clean and not state.live
         high_watermark = loaded_log.log_end if is_unclean_stop or watermark is None else watermark
         damage = None if state.live else loaded_log.damage
-        view = make_view(name, loaded_log, high_watermark=high_watermark, remote=tiered, damage=damage)
-        return StaticLog(
-            view, topic_id, components, tuple(loaded_log.producers.entries()), state.dirty_starts.get(name)
-        )
+        view = make_view(name, loaded_log, components, high_watermark=high_watermark, remote=tiered, damage=damage)
+        return StaticLog(view, topic_id, tuple(loaded_log.producers.entries()), state.dirty_starts.get(name))
 
     def _read_tier(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded_log: LoadedLog) -> RemoteView:
         """Return the log's state in the tier, up to its divergence from the local log.

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
@@ -14,7 +14,7 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.env.threads import all_results, outcomes
 from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, LogDirError, SystemLimitError
 from stratalog.log.read.log_reader import LogReader
-from stratalog.log.read.view import LogView
+from stratalog.log.read.view import LogView, PublishedView
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition, only_partition, unknown_topic
 from stratalog.producers.snapshot import ProducerEntry
@@ -82,37 +82,31 @@ class StaticLog(LogReader):
         self,
         view: LogView,
         topic_id: TopicId | None,
-        components: Components,
         producers: tuple[ProducerEntry, ...] = (),
         dirty_start: int | None = None,
     ) -> None:
-        super().__init__(view.name, topic_id)
+        self._published = PublishedView()
+        self._published.replace(view)
+        super().__init__(view.name, topic_id, self._published.view, view.components.env.watch)
         self.producers, self.dirty_start = producers, dirty_start
-        self._view, self._components, self._closed = view, components, False
 
     @property
     def components(self) -> Components:
         """The formats, codecs and indexes with which the log is read."""
-        return self._components
+        return self._published.view().components
 
     @property
     def is_deleted(self) -> bool:
         """True if the topic was deleted, and the tier still has the last manifest root of the log."""
-        remote = self._view.remote
+        remote = self._published.view().remote
         return remote is not None and remote.is_deleted
-
-    def view(self) -> LogView:
-        """Return the same view until the reader is refreshed; raise ClosedError after ``close``."""
-        if self._closed:
-            raise ClosedError(f"the reader of {self.name} is closed")
-        return self._view
 
     def show(self, view: LogView) -> None:
         """Replace the state of the log by ``view``; reads in progress continue with the earlier view.
 
         Only the log's ``Reader`` calls this method.
         """
-        self._view = view
+        self._published.replace(view)
 
     def replace(self, newer: StaticLog) -> None:
         """Replace the state of the log by the state of ``newer``, and take over the segments of ``newer``.
@@ -120,16 +114,21 @@ class StaticLog(LogReader):
         Reads in progress continue in the new segments, up to their earlier end offset. Only the log's ``Reader`` calls
         this method.
         """
-        old_segments, self._view = self._view.segments, newer._view
+        old_segments = self._published.view().segments
+        self._published.replace(newer.view())
         self.producers, self.dirty_start = newer.producers, newer.dirty_start
         for segment in old_segments:
             segment.close()
 
     def close(self) -> None:
         """Close the segments' files; ``view`` then raises ClosedError. A second call does nothing."""
-        self._closed = True
-        for segment in self._view.segments:
+        self._views = partial(_refuse_closed, self.name)
+        for segment in self._published.view().segments:
             segment.close()
+
+
+def _refuse_closed(name: TopicPartition) -> NoReturn:
+    raise ClosedError(f"the reader of {name} is closed")
 
 
 class Reader(CheckedArguments, Closeable):

@@ -117,7 +117,7 @@ class BucketReader(Reader):
             remote = self._newest_view(name, topic_id)
         else:
             remote = self._bucket.log(name, topic_id).view_as_of(self._as_of)
-        return StaticLog(tier_view(name, remote, self._components), topic_id, self._components)
+        return StaticLog(tier_view(name, remote, self._components), topic_id)
 
     def _newest_view(self, name: TopicPartition, topic_id: TopicId) -> RemoteView:
         """Return the state of the log in the tier at its newest version in the last listing."""
@@ -182,4 +182,4 @@ def tier_view(name: TopicPartition, remote: RemoteView, components: Components) 
         log_end=end,
     )
     epochs = EpochCache(remote.leader_epochs)
-    return LogView(name, (), offsets, epochs, remote, leader_epoch=epochs.latest)
+    return LogView(name, (), offsets, epochs, components, remote, leader_epoch=epochs.latest)

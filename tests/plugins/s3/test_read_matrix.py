@@ -88,7 +88,7 @@ class Place:
         )
 
     def log(self, tier: Tier) -> LogReader:
-        return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.components), TOPIC_ID, self.components)
+        return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.components), TOPIC_ID)
 
     def plan(self, fault: str, operation: str, *, passes: int = 0, times: int = 1) -> ProxyFault:
         shape = FAULTS[fault]

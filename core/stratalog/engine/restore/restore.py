@@ -225,7 +225,7 @@ class _Restore:
                 f"the tier has {name.log} from offset {view.log_start} to {view.end_offset}, not to {end}"
             )
         if self._request.to_time is not None:
-            log = StaticLog(tier_view(name.log, view, self._components), name.topic_id, self._components)
+            log = StaticLog(tier_view(name.log, view, self._components), name.topic_id)
             offset = log.offset_for_timestamp(unix_ms(self._request.to_time), "log_end")
             end = end if offset is None else min(end, offset)
         chunk_bytes = self._host.settings.limits.fetch_chunk_bytes

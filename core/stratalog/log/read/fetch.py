@@ -98,7 +98,6 @@ class Fetched:
 
 def fetch(
     views: ViewSource,
-    components: Components,
     offset: int,
     max_bytes: int,
     isolation: str,
@@ -129,9 +128,9 @@ def fetch(
         bound = view.checked_bound(offset, isolation)
         diverging = None if last_fetched_epoch is None else _divergence(view, offset, last_fetched_epoch)
         if diverging is not None:
-            return Fetched((), offset, view.offsets, offset, components, diverging=diverging)
+            return Fetched((), offset, view.offsets, offset, view.components, diverging=diverging)
         try:
-            return _fetch(view, components, offset, max_bytes, isolation, bound, min_one_batch, to_send)
+            return _fetch(view, offset, max_bytes, isolation, bound, min_one_batch, to_send)
         except READ_ERRORS as error:
             retry = retry or ReadRetry(views, view)
             if not retry.should_retry(error, view.segment_at(offset)):
@@ -141,7 +140,6 @@ def fetch(
 
 def _fetch(
     view: LogView,
-    components: Components,
     offset: int,
     max_bytes: int,
     isolation: str,
@@ -149,7 +147,7 @@ def _fetch(
     min_one_batch: bool,  # noqa: FBT001 - as in ``fetch``
     to_send: bool,  # noqa: FBT001 - as in ``fetch``
 ) -> Fetched:
-    segment = view.segment_at(offset) if offset < bound else None
+    components, segment = view.components, view.segment_at(offset) if offset < bound else None
     while segment is not None:
         local = segment if isinstance(segment, Segment) else None
         batch_range = find_batches(

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.latencies import Watch
 from stratalog.log.read.columns import read_columns
 from stratalog.log.read.fetch import Fetched, fetch
 from stratalog.log.read.key_lookup import SegmentExtra, records_with_key, segment_extras
 from stratalog.log.read.parallel_table import read_table
+from stratalog.log.read.retry_read import ViewSource
 from stratalog.log.read.time_lookup import TimeFences, largest_timestamp, offset_for_timestamp
 from stratalog.log.read.transfer import Transfer
 from stratalog.log.read.view import LogView
@@ -41,8 +43,8 @@ class LogReader(CheckedArguments, ABC):
         topic_id: the topic's id; None for directories older than topic ids.
     """
 
-    def __init__(self, name: TopicPartition, topic_id: TopicId | None) -> None:
-        self.name, self.topic_id = name, topic_id
+    def __init__(self, name: TopicPartition, topic_id: TopicId | None, views: ViewSource, watch: Watch) -> None:
+        self.name, self.topic_id, self._views, self._watch = name, topic_id, views, watch
         self._fences: TimeFences | None = None  # created at the first lookup by time, because there may be many logs
         ends_with_fork(self)
 
@@ -54,9 +56,13 @@ class LogReader(CheckedArguments, ABC):
     def components(self) -> Components:
         """The formats, codecs, indexes, limits and caches that reads of the log use."""
 
-    @abstractmethod
     def view(self) -> LogView:
-        """Return the segments, bounds and epochs that readers see now, as one immutable value."""
+        """Return the segments, bounds and epochs that readers see now, as one immutable value.
+
+        Raises:
+            ClosedError: the log belongs to a ``Reader``, which is closed.
+        """
+        return self._views()
 
     def offsets(self) -> LogOffsets:
         """Return the log start, high watermark, last stable offset, log end and other bounds, at one point in time."""
@@ -192,12 +198,10 @@ class LogReader(CheckedArguments, ABC):
             CorruptBatchError: the batch at ``offset`` is damaged, or the log is damaged and ends at ``offset``.
             StorageError: a segment cannot be read from disk or from the tier.
         """
-        components = self.components
-        latencies = components.env.watch.latencies
+        latencies = self._watch.latencies
         began_ns = 0 if latencies is None else latencies.fetch.now_ns()
         fetched = fetch(
-            self.view,
-            components,
+            self._views,
             offset,
             max_bytes,
             isolation,
@@ -225,10 +229,8 @@ class LogReader(CheckedArguments, ABC):
         ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first.
         ``fetch`` documents the arguments. Raises the same errors as ``fetch``.
         """
-        components = self.components
         fetched = fetch(
-            self.view,
-            components,
+            self._views,
             offset,
             max_bytes,
             isolation,
@@ -237,7 +239,7 @@ class LogReader(CheckedArguments, ABC):
             last_fetched_epoch,
             to_send=True,
         )
-        return Transfer(fetched, components.env.files)
+        return Transfer(fetched, fetched.components.env.files)
 
     def send_to(
         self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"

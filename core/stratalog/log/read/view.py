@@ -20,6 +20,7 @@ from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import BOUND_FIELDS, EpochEnd, Isolation, LogOffsets
+from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
@@ -46,7 +47,7 @@ class LogView(NamedTuple):
     ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the tier part
     of this log, without segments of another leader that diverge from this log. It is None without a tier. ``damage`` is
     the error at the log's end, if the log is truncated or damaged there; readers that reach the log's end raise this
-    error. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and has no
+    error. ``components`` are the formats, codecs, indexes, limits and caches that reads use. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and has no
     epochs.
     """
 
@@ -54,6 +55,7 @@ class LogView(NamedTuple):
     segments: tuple[Segment, ...]
     offsets: LogOffsets
     epochs: EpochCache
+    components: Components
     remote: RemoteView | None = None
     damage: CorruptBatchError | None = None
     leader_epoch: int = NO_EPOCH
@@ -68,10 +70,12 @@ class LogView(NamedTuple):
             end: the current log end.
             recovery_point: the current recovery point; it is limited to the log's bounds.
         """
-        name, segments, (start, local_start, _, _, _, _), epochs, remote, damage, leader_epoch, is_leader = self
+        name, segments, offsets, epochs, components, remote, damage, leader_epoch, is_leader = self
+        start, local_start, _, _, _, _ = offsets
         synced_end = max(start, min(recovery_point, end))
         offsets = _new_tuple(LogOffsets, (start, local_start, synced_end, end, end, end))
-        return _new_tuple(LogView, (name, segments, offsets, epochs, remote, damage, leader_epoch, is_leader))
+        fields = (name, segments, offsets, epochs, components, remote, damage, leader_epoch, is_leader)
+        return _new_tuple(LogView, fields)
 
     @property
     def remote_end(self) -> int:
@@ -218,7 +222,6 @@ class PublishedView:
     def __init__(self) -> None:
         self._on_moved: Callable[[], None] | None = None
 
-    @property
     def view(self) -> LogView:
         """Return the current view."""
         current = base_view, end, recovery_point = self._current
@@ -232,7 +235,7 @@ class PublishedView:
 
     def replace(self, view: LogView) -> None:
         """Publish ``view``, and call the subscriber if offsets have changed."""
-        before = None if self._on_moved is None else self.view.offsets
+        before = None if self._on_moved is None else self.view().offsets
         self._current, self.base = (view, None, 0), view
         self._built = (self._current, view)  # without this, the earlier view would stay in memory
         if self._on_moved is not None and view.offsets != before:

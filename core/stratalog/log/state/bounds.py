@@ -12,6 +12,7 @@ from stratalog.log.read.view import LogView
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
 from stratalog.producers.state import ProducerState
+from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
 _new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
@@ -20,6 +21,7 @@ _new_tuple: Final = tuple.__new__  # creates a named tuple from all its fields, 
 def make_view(
     log: TopicPartition,
     loaded_log: LoadedLog,
+    components: Components,
     *,
     high_watermark: int,
     remote: RemoteView | None,
@@ -33,7 +35,7 @@ def make_view(
     bounds = limit_bounds(
         segments, loaded_log.producers, remote, loaded_log.log_start, loaded_log.recovery_point, high_watermark
     )
-    return LogView(log, tuple(segments), bounds, epochs, remote, damage, epochs.latest)
+    return LogView(log, tuple(segments), bounds, epochs, components, remote, damage, epochs.latest)
 
 
 def limit_bounds(

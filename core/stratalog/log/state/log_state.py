@@ -54,7 +54,7 @@ class LogState:
     @property
     def view(self) -> LogView:
         """The view that readers see. Needs no lock."""
-        return self.published.view
+        return self.published.view()
 
     @property
     def takes_appends(self) -> bool:
@@ -80,5 +80,6 @@ class LogState:
         high_watermark = role.high_watermark(segments[-1].end_offset, recovery_point)
         offsets = limit_bounds(segments, writes.producers, tier_view, writes.log_start, recovery_point, high_watermark)
         damage = self.health.damage
-        fields = (self.name, segments, offsets, epochs, tier_view, damage, role.leader_epoch, role.is_leader)
+        components, epoch = self.settings.components, role.leader_epoch
+        fields = (self.name, segments, offsets, epochs, components, tier_view, damage, epoch, role.is_leader)
         self.published.replace(_new_tuple(LogView, fields))

@@ -67,7 +67,7 @@ class Scene:
     def archived(self) -> StaticLog:
         """Open the tier with a new reader, and return its log."""
         remote = self.tiers.open(read_only=True).log(LOG, TOPIC_ID).view()
-        return StaticLog(tier_view(LOG, remote, self.reading.components), TOPIC_ID, self.reading.components)
+        return StaticLog(tier_view(LOG, remote, self.reading.components), TOPIC_ID)
 
     def archived_bytes(self) -> bytes:
         view = self.tiers.open(read_only=True).log(LOG, TOPIC_ID).view()
