@@ -32,7 +32,7 @@ STEPS: Final[Mapping[str, Sequence[str]]] = {
         "stratalog.log.log.Log.append",
         "stratalog.log.prepare.preparer.Preparer.records",
         "stratalog.log.append.append.append",
-        "stratalog.log.append.commit.commit",
+        "stratalog.log.append.append.commit",
         "stratalog.segment.appender.Appender.append",
         "stratalog_local.segment_file.LocalSegmentFile.append",
         "stratalog_local.index_file.MappedIndex.append",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stratalog.engine.engine import Engine
     from stratalog.engine.open_engine import open_engine
     from stratalog.env.progress import Progress
-    from stratalog.log.append.commit import AppendResult
+    from stratalog.log.append.append import AppendResult
     from stratalog.log.log import Log
     from stratalog.log.read.down_convert import Converted
     from stratalog.log.read.fetch import Fetched
@@ -91,7 +91,7 @@ _HOMES: Final = {
     "stratalog.log.log": ("Log",),
     "stratalog.log.read.log_reader": ("LogReader",),
     "stratalog.log.read.transfer": ("Transfer",),
-    "stratalog.log.append.commit": ("AppendResult",),
+    "stratalog.log.append.append": ("AppendResult",),
     "stratalog.model.batches": ("TimestampType",),
     "stratalog.model.messages.transactions_topic": ("TransactionState",),
     "stratalog.model.metrics": (

@@ -30,7 +30,7 @@ from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import Producer
 from stratalog.env.closing import Closeable
 from stratalog.errors import StorageError
-from stratalog.log.append.commit import AppendResult
+from stratalog.log.append.append import AppendResult
 from stratalog.log.log import Log
 from stratalog.log.read.fetch import Fetched
 from stratalog.model.batches import NO_TIMESTAMP

@@ -24,7 +24,7 @@ from stratalog.errors import (
     StorageError,
     UnknownTopicError,
 )
-from stratalog.log.append.commit import AppendResult
+from stratalog.log.append.append import AppendResult
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
 from stratalog.segment.components import Components

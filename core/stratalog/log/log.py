@@ -10,8 +10,7 @@ from concurrent.futures import Future
 from typing import Final, Literal, overload
 
 from stratalog.config.topic import TopicConfig
-from stratalog.log.append.append import append, append_marker
-from stratalog.log.append.commit import AppendResult
+from stratalog.log.append.append import AppendResult, append, append_marker
 from stratalog.log.append.follower import append_as_follower
 from stratalog.log.change.delete import delete_records
 from stratalog.log.change.truncate import truncate_fully, truncate_to

@@ -24,7 +24,7 @@ from stratalog.errors import (
     StorageError,
     UnknownTopicError,
 )
-from stratalog.log.append.commit import AppendResult
+from stratalog.log.append.append import AppendResult
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 

@@ -23,7 +23,7 @@ from stratalog.cli.output import Output
 from stratalog.cli.parameters import split_setting, typed_bytes
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import InvalidRecordError, RecordBatchTooLargeError, StorageError
-from stratalog.log.append.commit import AppendResult
+from stratalog.log.append.append import AppendResult
 from stratalog.log.log import Log
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import Durability

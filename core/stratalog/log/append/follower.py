@@ -14,7 +14,7 @@ from stratalog.errors import (
     OffsetsOutOfOrderError,
     UnexpectedAppendOffsetError,
 )
-from stratalog.log.append.commit import commit_fetched
+from stratalog.log.append.append import commit_fetched
 from stratalog.log.change.delete import raise_log_start
 from stratalog.log.change.truncate import truncate_fully
 from stratalog.log.durability.sync import sync_records

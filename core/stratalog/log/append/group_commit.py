@@ -14,38 +14,13 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from stratalog.errors import StorageError
-from stratalog.log.append.commit import AppendResult, commit
+from stratalog.log.append.append import AppendResult, QueuedAppend, commit
 from stratalog.log.state.log_state import LogState
-from stratalog.log.state.sync_turns import NOT_WRITTEN, REFUSED, Waiter
 from stratalog.model.offsets import MAX_OFFSET
 from stratalog.model.prepared import PreparedBatches
 
 _TOGETHER_BYTES: Final = 1 << 20  # limit of one write, because the batches are copied for it
 _CREATE_TIME: Final = "CreateTime"
-
-
-class QueuedAppend(Waiter):
-    """Batches in the queue of group commit, and the thread that waits until they are durable.
-
-    ``end`` is ``NOT_WRITTEN`` before the write, then the exclusive end offset of the batches, or ``REFUSED`` after an
-    error.
-    """
-
-    __slots__ = ("batches", "error", "result")
-
-    def __init__(self, batches: PreparedBatches) -> None:
-        super().__init__(NOT_WRITTEN)
-        self.batches = batches
-        self.result: AppendResult | None = None
-        self.error: Exception | None = None
-
-    def note_written(self, result: AppendResult) -> None:
-        """Record that the batches were written to the log, with ``result``. They may not be durable yet."""
-        self.result, self.end = result, result.last_offset + 1
-
-    def note_refused(self, error: Exception) -> None:
-        """Record that ``error`` prevented the write of the batches. The waiting thread raises ``error``."""
-        self.error, self.end = error, REFUSED
 
 
 def commit_queued(state: LogState) -> None:

@@ -14,7 +14,7 @@ from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import ClosedError, DiskFullError, LogDirOfflineError, NotLeaderOrFollowerError
-from stratalog.log.append.group_commit import QueuedAppend
+from stratalog.log.append.append import QueuedAppend
 from stratalog.log.log import Log
 from stratalog.log.prepare.preparer import Preparer
 from stratalog.log.state.sync_turns import SyncTurns, Waiter
