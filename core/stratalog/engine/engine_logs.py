@@ -52,18 +52,11 @@ class EngineLogs:
     Args:
         host: opens components, and has all settings. This object does not close it.
         tier: the opened tier, or None. This object does not close it.
-        progress: receives the progress of recoveries.
-        forget_offsets: deletes the committed offsets of a topic.
-        attach: topics to take over from the tier into empty directories; None for no attach.
 
     Attributes:
-        env: environment of the engine: clock, files, random source and observers.
         policies: opens the cleanup policies of a topic; see ``ComponentHost.policies``.
-        open_logs: the directories, and the logs that are open in them.
-        opener: opens logs, and returns the tier part of a log.
         tiering: creates and offloads logs in the tier; None without a tier.
         attached: descriptions of the logs that were taken over when the engine was opened; () without ``attach``.
-        notifier: queue of events for the listeners.
         changes: number of changes of topics since the engine was opened; see ``Engine.topic_changes``.
     """
 

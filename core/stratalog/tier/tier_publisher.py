@@ -31,10 +31,6 @@ class TierPublisher:
 
     Several threads may upload at the same time. Only one thread at a time may call the other methods.
 
-    Args:
-        leader_epoch: leader epoch of the objects and of the commits.
-        config: settings of the topic, with the layout to write with.
-
     Raises:
         ReadOnlyError: the tier was opened for reading.
     """

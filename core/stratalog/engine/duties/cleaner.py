@@ -46,7 +46,6 @@ class _CleanedPart:
     afterwards. A policy is wrong if it plans the same compaction round again after a round without progress.
 
     Attributes:
-        log: the log.
         reached: greatest exclusive end of the compacted offsets; -1 if it is unknown.
         idle: the plan of the latest compaction round if that round made no progress, otherwise None.
     """
@@ -73,10 +72,6 @@ class Cleaner:
     """Compactor of the logs of one engine. Closes none of its arguments; thread-safe.
 
     Args:
-        settings: the ``log.cleaner.*`` settings.
-        clock: clock of the engine.
-        policies: opens the cleanup policies of a topic.
-        tier_of: returns the tier part of a log, or None if the log has no tier.
         store_checkpoint: called with the log after each compaction round, to store the checkpoint of compacted offsets.
 
     Attributes:

@@ -34,19 +34,6 @@ class Duties:
     If a duty fails for one log, the duty continues with the other logs, and raises the first error at the end. After a
     failure of the tier's store, only ``apply_retention`` continues, with the logs that have no tier. ``cleaner`` returns
     the error of a log in the result for that log.
-
-    Args:
-        settings: intervals of the duties, and numbers of threads.
-        env: its clock decides which duties are due, and its watch measures and traces the duties.
-        open_logs: logs of the engine.
-        opener: returns the tier part of a log.
-        policies: opens the cleanup policies of a topic.
-        cleaner: compactor of the logs.
-        tiering: offloads logs and collects garbage in the tier; None without a tier.
-        abort_expired: aborts transactions that exceed their timeout.
-
-    Attributes:
-        cleaner: compacts logs.
     """
 
     def __init__(

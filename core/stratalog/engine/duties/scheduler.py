@@ -69,10 +69,7 @@ class Scheduler:
     second to 5 minutes.
 
     Args:
-        clock: its monotonic time decides which duties are due.
         duties: duties, run in this order if several are due.
-        name: name of the thread.
-        watch: traces each run; None for no tracing.
     """
 
     def __init__(

@@ -24,9 +24,6 @@ class Services:
 
     The constructor opens the services.
 
-    Args:
-        host: opens the services.
-
     Raises:
         UnknownComponentError: no plugin offers one of the services.
         PluginError: a service cannot be opened, for example because a package is not installed.

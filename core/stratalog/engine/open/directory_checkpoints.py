@@ -33,11 +33,9 @@ class DirectoryCheckpoints:
     written.
 
     Args:
-        store: files of the directory.
         stored: contents of the files at this time.
         logs: open logs, by name. The directory changes this mapping later.
         folders: folder name of each partition in the directory. The directory changes this mapping later.
-        linked_logs: logs whose folders are symbolic links.
         failure: returns the error that took the directory out of service; None while it is in service.
         take_offline: takes the directory out of service after an I/O error.
 

@@ -276,12 +276,6 @@ def load_all(
 
     If the iteration ends early, the remaining loaded logs are closed.
 
-    Args:
-        loadings: logs to load.
-        threads: maximum number of threads.
-        progress: receives the progress of each recovery.
-        clock: clock of the engine.
-
     Raises:
         Exception: the first error that is not a StorageError. All loaded logs were closed.
     """

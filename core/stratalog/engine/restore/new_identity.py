@@ -57,12 +57,8 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     gets a new, empty active segment. The next opening, even with a recovery, reads the snapshot at the start of that
     segment, and replays only later batches.
 
-    In ``__consumer_offsets``, the function also replaces committed offsets that have data of the old cluster.
-
-    Args:
-        log: open log, truncated to its final end offset. This function closes the log.
-        files: folder of the log.
-        reopen: opens the log again.
+    In ``__consumer_offsets``, the function also replaces committed offsets that have data of the old cluster. The log must
+    be truncated to its final end offset. The function closes the log.
     """
     end = log.offsets().log_end
     producers = [producer._replace(coordinator_epoch=-1) for producer in log.open_transactions()]

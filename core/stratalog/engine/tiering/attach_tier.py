@@ -66,17 +66,7 @@ def check_not_interrupted(directories: Sequence[LogDir]) -> None:
 
 
 class Attacher:
-    """One attach of a tier's logs to an engine. Closes none of its arguments.
-
-    Args:
-        tier: tier, opened for writing.
-        settings: ``remote.log.manager.copier.thread.pool.size`` is the number of logs to take over in parallel.
-        host: opens components.
-        open_logs: the engine's directories, without logs.
-        topics: the engine's table of topics, which is empty.
-        opener: opens the new logs.
-        request: topics to take over.
-    """
+    """One attach of a tier's logs to an engine. Closes none of its arguments."""
 
     def __init__(
         self,

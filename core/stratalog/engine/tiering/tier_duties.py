@@ -45,9 +45,6 @@ class TierDuties:
 
     Args:
         tier: the tier. This object does not close it.
-        opener: returns the tier part of a log.
-        settings: has the upload rate, the number of threads, and the history time.
-        clock: clock of the engine.
     """
 
     def __init__(self, tier: Tier, opener: LogOpener, settings: EngineConfig, clock: Clock) -> None:

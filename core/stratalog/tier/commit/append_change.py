@@ -161,11 +161,6 @@ def _bounds_change(root: Root | None, bounds: LogBounds, kind: ChangeKind, reaso
 def is_covered(root: Root | None, info: SegmentInfo, bounds: LogBounds) -> bool:
     """Return True if the tier has all offsets of the segment that are at or above the log start.
 
-    Args:
-        root: the latest manifest root of the log; None if there is none.
-        info: description of the segment.
-        bounds: state of the log.
-
     Raises:
         StorageError: the tier has records of another leader at offsets of the segment.
     """

@@ -54,10 +54,8 @@ class Committer:
     """Commits manifest roots of one log. Not thread-safe: the caller holds a lock, also for the ``HeadFinder``.
 
     Args:
-        store: stores the roots.
         finder: finds the head; shared with readers.
         pages: pages of the log's manifest; the new pages of a root are stored before the root.
-        env: clock and random numbers.
         limit_bytes: size of the largest root to write.
         shared: True if the store creates atomically. If False, this process must be the only writer, and checks that a
             version does not exist before it creates the version.

@@ -33,10 +33,8 @@ class SwapDecision:
 
     Args:
         swaps: the swaps, ascending.
-        reason: text for people.
         first_dirty_offset: first offset that is not compacted after the commit. The commit keeps the current value if
             this is None or lower, or if a swap above the log start is left out.
-        pages: pages of the log's manifest.
 
     Attributes:
         placed: the swaps in the change that ``decide`` last returned.

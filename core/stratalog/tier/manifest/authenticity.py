@@ -33,11 +33,7 @@ EntryCheck = Callable[[StoredSegment], None]
 
 
 class Authenticity:
-    """Makes and checks the MACs of the manifest roots of a tier's logs. Thread-safe.
-
-    Args:
-        layouts: the installed layouts, whose authenticators compute the MACs.
-    """
+    """Makes and checks the MACs of the manifest roots of a tier's logs. Thread-safe."""
 
     def __init__(self, layouts: LayoutTable) -> None:
         self._layouts = layouts

@@ -55,12 +55,7 @@ class HeadFinder:
     the head is the latest root; its time is the time when the request began.
 
     Args:
-        store: stores the roots.
-        log: name of the log.
-        topic_id: id of its topic.
-        clock: clock for the age of the last verification.
         limit_bytes: size of the largest root to read.
-        authenticity: checks and makes the MACs of roots.
     """
 
     def __init__(

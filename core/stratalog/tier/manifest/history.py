@@ -20,11 +20,7 @@ A datetime without a time zone is UTC here; ``open_reader`` refuses it.
 
 
 class History:
-    """Reads the manifest roots of one log that still exist, for reads of earlier states. Not thread-safe.
-
-    Args:
-        finder: reads and lists roots.
-    """
+    """Reads the manifest roots of one log that still exist, for reads of earlier states. Not thread-safe."""
 
     def __init__(self, finder: HeadFinder) -> None:
         self._finder = finder

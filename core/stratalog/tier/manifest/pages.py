@@ -32,9 +32,6 @@ class Pages:
     """Reads and writes the manifest pages of one log. Thread-safe.
 
     Args:
-        store: stores the pages; not closed here.
-        log: name of the log.
-        topic_id: id of its topic.
         cache: cache of pages, which may be shared with other logs.
         limit_bytes: size of the largest page to read.
     """

@@ -91,14 +91,7 @@ def seal(body: bytes) -> bytes:
 
 
 def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int, *, limit_bytes: int) -> Head:
-    """Return the root that ``data`` encodes, and its hashes, after all checks except the check of the MAC.
-
-    Args:
-        data: the bytes that were read.
-        log: name of the log that the root must belong to.
-        topic_id: id of its topic.
-        version: version that the root must have.
-        limit_bytes: largest allowed size of ``data``.
+    """Return the root of this log and version that ``data`` encodes, and its hashes. The MAC is not checked.
 
     Raises:
         CorruptManifestError: ``data`` is too large, damaged, not a root, or belongs to another log or version. The

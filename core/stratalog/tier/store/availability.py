@@ -25,9 +25,6 @@ class TierAvailability:
     """Availability of a tier's store. Thread-safe.
 
     Args:
-        uri: URI of the store, for messages.
-        clock: clock for the time between two probes.
-        probe: tests the store with a few requests.
         probed: result of the probe when the tier was opened; None if the store was unavailable.
         error: the error of that probe; None if the store was available.
         allow_offline: True if logs may be opened without the store.

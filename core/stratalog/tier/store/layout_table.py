@@ -35,10 +35,6 @@ _STEP_BYTES: Final = 64 << 20  # for each 64 MiB, the deadline of ``write`` is l
 class GuardedLayout(TierLayout):
     """A layout that calls another layout, converts its errors to StorageErrors, and checks the types of its results.
 
-    Args:
-        layout: the layout to call.
-        guard: guards the calls.
-
     Attributes:
         guard: same as the argument.
     """
@@ -133,7 +129,6 @@ class LayoutTable:
     if the layout cannot be opened. Thread-safe.
 
     Args:
-        catalogue: the installed layouts.
         opener: opens a layout; called for a name until it succeeds once.
     """
 

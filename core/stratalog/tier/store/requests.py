@@ -99,10 +99,7 @@ class Requests:
     """Sender of the requests to one store. Thread-safe.
 
     Args:
-        uri: URI of the store, for texts.
-        env: clock, random numbers and observers.
         config: ``store.deadline.ms`` limits one request with its retries, ``store.retries`` the number of its retries.
-        guard: guards the calls into the store.
 
     Attributes:
         deadline_ms: deadline of one request with its retries, in milliseconds.

@@ -95,7 +95,6 @@ class TierStore:
 
     Args:
         store: the object store; ``close`` closes it.
-        env: clock and random numbers.
         config: ``store.deadline.ms`` limits one call with its retries, ``store.retries`` the number of its retries.
         limits: limit the size of one read, because a size in a manifest or footer may be wrong; None for the defaults.
         guard: guards the calls, unless the store comes with stratalog. With None, the store is checked like a store of

@@ -107,8 +107,6 @@ class Archiver:
     Args:
         stores: the log directories, opened for reading; not closed here.
         tier: the tier with the archive; not closed here.
-        components: components to read logs with.
-        plan: selection of topics, and settings.
     """
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, components: Components, plan: ArchivePlan) -> None:

@@ -108,9 +108,6 @@ class Collector:
     Not thread-safe: the caller holds a lock. Several processes may collect a log at the same time.
 
     Args:
-        store: contains roots and objects.
-        finder: finds the head.
-        pages: pages of the log's manifest.
         clock: clock for ages. Its difference from the clocks of writers and of the store must be far smaller than
             ``grace_ms``.
         grace_ms: superseded roots and orphans are kept for at least this time.

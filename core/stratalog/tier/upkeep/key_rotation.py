@@ -56,7 +56,6 @@ class Rewrapping:
     """Encryption of the data keys of the segments in a range of offsets with the active key, by one commit.
 
     Args:
-        layouts: the installed layouts, which have the keys.
         store: the store; if ``tier.verify`` requires it, a segment is read back by its new entry before the commit.
         entries: called with a root; returns its entries in the range of offsets.
 

@@ -87,10 +87,6 @@ class Rebuilder:
     """Finds the segments of one log by the footers of its objects.
 
     Args:
-        store: contains the objects.
-        layouts: all layouts that can be used.
-        log: name of the log.
-        topic_id: id of its topic.
         start: ignore objects whose keys have a lower base offset.
         end: ignore objects whose keys have this base offset or a higher one; None ignores none.
         authentic_only: True to use only segments that a key authenticates. If False, other segments are used, too,

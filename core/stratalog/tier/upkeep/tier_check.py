@@ -52,7 +52,6 @@ class TierLogCheck:
     """Check of one log of a tier, in several steps: first ``roots``, then the other methods. Not thread-safe.
 
     Args:
-        components: components to check batches with.
         contents: True to read every ``.log`` file, and check its hash, each batch, and the indexes against the batches.
     """
 
@@ -318,12 +317,7 @@ class TierLogCheck:
 
 
 class _StreamedSegment(StoredBounds):
-    """A ReadableSegment without indexes, for one sequential read of a segment in a tier.
-
-    Args:
-        entry: the entry in the manifest; it gives the bounds, size and timestamps.
-        pieces: the bytes of the ``.log`` file.
-    """
+    """A ReadableSegment without indexes, for one sequential read of a segment in a tier."""
 
     def __init__(self, entry: StoredSegment, pieces: Iterable[memoryview]) -> None:
         self.entry, self.label = entry, entry.log_key

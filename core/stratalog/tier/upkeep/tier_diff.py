@@ -38,12 +38,8 @@ def differences(
     """Yield the segments that only one of two ascending lists has, ascending; both lists are consumed one by one.
 
     Two segments are equal if their offsets and sizes are equal. If both are in a tier, the SHA-256 of their ``.log``
-    files must be equal, too. The keys of their objects are not compared.
-
-    Args:
-        left: segments of one state.
-        right: segments of the other state.
-        with_common: also yield segments that both states have.
+    files must be equal, too. The keys of their objects are not compared. With ``with_common``, segments that both states
+    have are yielded, too.
     """
     left_segments, right_segments = iter(left), iter(right)
     left_segment, right_segment = next(left_segments, None), next(right_segments, None)

@@ -55,11 +55,7 @@ class CheckedSources:
     """Makes the sources for uploads of one log's closed segments, in order, with the producers' state after each one.
 
     Args:
-        files: the log's folder.
-        log: name of the log.
-        topic_id: id of its topic.
         epochs: leader epochs in the folder's checkpoint.
-        components: formats, codecs and indexes to read the log with.
     """
 
     def __init__(

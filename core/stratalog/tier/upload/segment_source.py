@@ -103,13 +103,7 @@ def segment_source(
 ) -> SegmentSource:
     """Return the source for the upload of a segment. Empty files are left out.
 
-    Args:
-        info: description of the segment.
-        log: the bytes of its ``.log`` file.
-        entries: the bytes of its indexes.
-        components: formats, codecs and indexes, for layouts that need uncompressed batches.
-        snapshot: producer snapshot at the end of the segment; None if it is not known.
-        extras: the bytes of the file with its EXTRA indexes; empty if there are none.
+    ``snapshot`` is the producer snapshot at the end of the segment. ``extras`` is the file with its EXTRA indexes.
     """
     files = {INDEX_KINDS[role]: bytes(data) for role, data in entries.items()}
     files[FileKind.SNAPSHOT] = snapshot or b""

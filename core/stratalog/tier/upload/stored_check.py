@@ -43,10 +43,7 @@ class GivenSegment:
     def check_claims(self, entry: StoredSegment, sizes: Mapping[str, int], layout: GuardedLayout) -> None:
         """Raise PluginError unless the entry that a layout returned fits its input and the objects that it stored.
 
-        Args:
-            entry: the entry that the layout returned.
-            sizes: sizes of the objects that the layout stored, by key.
-            layout: the layout, which the error names.
+        ``sizes`` are the sizes of the stored objects, by key.
 
         Raises:
             PluginError: the entry is malformed, lacks a file, describes another segment or another hash, or names bytes
@@ -81,12 +78,7 @@ def read_back(
 ) -> None:
     """Read a segment through its layout, without caches, and compare every byte.
 
-    Args:
-        entry: the manifest entry by which the segment is read.
-        sha256: hash that the ``.log`` file must have.
-        files: bytes that the small files must have, by kind.
-        store: the store with the objects.
-        layout: the layout of the segment.
+    The ``.log`` file must have the hash ``sha256``, and the small files the bytes ``files``.
 
     Raises:
         PluginError: the bytes differ, or an object is missing or damaged. The segment must not be committed.

@@ -37,7 +37,6 @@ class UncompressedBytes:
     decompressed is not changed: with a new CRC, readers would not detect the damage.
 
     Args:
-        components: formats and codecs.
         size_bytes: size of the uncompressed log; 0 if it is not known yet.
     """
 

@@ -110,11 +110,7 @@ class SegmentUploader:
     uploaded again under new keys.
 
     Args:
-        store: the store for the objects.
-        env: clock and random numbers.
         label: ``name@version`` of the layout.
-        layout: the layout, which stores a segment as objects.
-        section: the topic's settings of the layout; None if it has none.
         commit: commits a change in a leader epoch, for example ``TierLog.commit``.
         uploads: registers the keys of objects until it is known if a root names them.
     """
@@ -133,15 +129,9 @@ class SegmentUploader:
         self._label, self._layout, self._section = label, layout, section
 
     def offload(self, head: Root | None, sources: Iterable[SegmentSource], bounds: LogBounds) -> OffloadReport:
-        """Upload and commit segments, in order. Commits that succeed before an error stay.
+        """Upload and commit closed, durable segments, in order. Commits that succeed before an error stay.
 
-        Args:
-            head: the latest root of the log that was read; None if there is none.
-            sources: closed, durable segments, ascending; consumed one by one.
-            bounds: the log's leader epoch and bounds.
-
-        Returns:
-            The committed entries and the number of skipped segments.
+        ``head`` is the latest root that was read. The sources ascend, and are consumed one by one.
 
         Raises:
             FencedEpochError: another writer owns the log.
