@@ -41,10 +41,6 @@ class TierCollection:
             remote: the log. If it has no root, or only the root that created the log, the report is empty, too.
             leader_epoch: leader epoch of the log, if the caller leads the log. If None, orphans of the latest leader
                 epoch are kept: objects that no root names.
-
-        Raises:
-            StoreError: the store refused or failed; a later call deletes the rest.
-            StorageError: another error of ``TierLog.collect``, such as CorruptManifestError for a damaged root.
         """
         name, root = TierLogName(remote.name, remote.topic_id), remote.root
         has_leftovers = remote.has_leftovers

@@ -108,7 +108,6 @@ class Tier(CheckedArguments, Closeable):
         Raises:
             BucketNotFoundError: the store's bucket or folder is missing.
             StorePermissionError: the credentials do not suffice.
-            StoreError: the store failed.
         """
         test = partial(_probe_by_listing, store) if read_only else partial(probe, store, env)
         probed, failure = None, None
@@ -165,7 +164,7 @@ class Tier(CheckedArguments, Closeable):
             self._logs.pop(TierLogName(log, topic_id), None)
 
     def logs(self) -> tuple[TierLogName, ...]:
-        """Return all logs that have a manifest root, in the order of their keys; may raise StoreError.
+        """Return all logs that have a manifest root, in the order of their keys.
 
         The log of a deleted topic has a root until ``TierLog.collect`` deletes it. One log costs at most one request,
         even if it has many objects.
@@ -175,7 +174,7 @@ class Tier(CheckedArguments, Closeable):
     def listing(
         self, topics: Collection[str] | None = None, known_versions: Mapping[TierLogName, int] = NOTHING_KNOWN
     ) -> TierListing:
-        """Return all logs that have a manifest root, each with the version of its newest root; may raise StoreError.
+        """Return all logs that have a manifest root, each with the version of its newest root.
 
         A reader compares the versions with those of an earlier listing to find the logs that have changed.
 
@@ -199,10 +198,6 @@ class Tier(CheckedArguments, Closeable):
         """Return the logs that need ``rebuild``: logs with segments but no manifest, or with an unfinished rebuild.
 
         The result also contains a log whose first offload is in progress.
-
-        Raises:
-            StoreError: the store failed or refused.
-            ConfigError: the key of a root's MAC is missing.
         """
         return tuple(
             name
@@ -213,7 +208,7 @@ class Tier(CheckedArguments, Closeable):
     def is_half_rebuilt(self, root: Root) -> bool:
         """Return True if a rebuild of the manifest was interrupted before ``root``, the latest root, had all segments.
 
-        The call sends at most one request, and may raise StoreError.
+        The call sends at most one request.
         """
         # The high watermark of a repaired manifest may be above its end offset, too, but this manifest lacks no segment.
         return root.is_half_rebuilt and self._has_segments(root.prefix, root.end_offset)
@@ -231,7 +226,6 @@ class Tier(CheckedArguments, Closeable):
         Raises:
             ConfigError: the log has a manifest that was not made by a rebuild.
             StorageError: no object of the log describes a segment.
-            StoreError: the store failed or refused; call again.
         """
         remote = self.log(*name)
         remote.refresh()
@@ -255,7 +249,6 @@ class Tier(CheckedArguments, Closeable):
 
         Raises:
             CorruptObjectError: a segment cannot be parsed.
-            StoreError: the store failed or refused.
         """
         first = self._store.list("", limit=1)
         if not first or is_own_key(first[0].key):

@@ -59,10 +59,7 @@ class TierLog(TierLogReader):
 
     @property
     def is_settled(self) -> bool:
-        """True if no earlier commit attempt of this process can still take effect; False in the assumed state.
-
-        Raises the errors of ``refresh``.
-        """
+        """True if no earlier commit attempt of this process can still take effect; False in the assumed state."""
         if self.is_assumed:
             return False
         root = self.root
@@ -105,10 +102,6 @@ class TierLog(TierLogReader):
 
         The collector deletes objects that a root names later, when readers of older roots no longer need them. If an
         object cannot be deleted now, a later ``collect`` deletes it.
-
-        Raises:
-            ReadOnlyError: the tier was opened for reading.
-            The errors of ``history``.
         """
         self.check_writable()
         entries = list(entries)
@@ -163,12 +156,9 @@ class TierLog(TierLogReader):
                 segment.
 
         Raises:
-            FencedEpochError: another writer owns the log.
             StorageError: a segment does not continue the tier (see ``SegmentUploader.offload``), or the manifest is
                 lost: the log has no root, but the tier has segments of the log below ``log_start``.
             StoreError: the store failed; call again with the same segments.
-            ReadOnlyError: the tier was opened for reading.
-            The other errors of ``Committer.commit`` and ``SegmentUploader.upload``.
         """
         self.check_writable()
         bounds = LogBounds(leader_epoch, log_start, high_watermark, topic)
@@ -184,7 +174,7 @@ class TierLog(TierLogReader):
         """Commit a root without segments unless the tier lists the log; return the latest root.
 
         The tier does not list a log that has no root, or whose latest root was made by ``clear``. See ``offload`` for
-        the arguments. Raises the errors of ``offload``.
+        the arguments.
         """
         self.check_writable()
         if not is_unknown(self.root):
@@ -198,7 +188,7 @@ class TierLog(TierLogReader):
         """Encrypt the data keys of all segments with the active key; return a report of checked and changed segments.
 
         At the end the latest root has a MAC of the active key, if the layout authenticates roots. After an
-        interruption, another call continues. Raises the errors of ``Rewrapping.decide`` and ``offload``.
+        interruption, another call continues.
         """
         self.check_writable()
         with self._duty_lock:
@@ -219,7 +209,7 @@ class TierLog(TierLogReader):
         """Commit an empty change, after which earlier commit attempts of this process can no longer take effect.
 
         Call this if it is unknown whether a failed commit has created its root, and the commit will not be retried. If
-        the log has no root, the call does nothing. Raises the errors of ``offload``.
+        the log has no root, the call does nothing.
         """
         self.check_writable()
         with self._duty_lock:
@@ -234,7 +224,6 @@ class TierLog(TierLogReader):
         Raises:
             FencedEpochError: another writer claimed the epoch at the same time.
             EpochsExhaustedError: there is no next epoch.
-            The errors of ``offload``.
         """
         self.check_writable()
         with self._duty_lock:
@@ -249,7 +238,7 @@ class TierLog(TierLogReader):
     ) -> None:
         """Commit the next entries of a rebuilt manifest, except entries that the manifest already has.
 
-        ``log_start`` and ``end_offset`` are the bounds of the complete manifest. Raises the errors of ``offload``.
+        ``log_start`` and ``end_offset`` are the bounds of the complete manifest.
         """
         self.check_writable()
         with self._duty_lock:
@@ -259,15 +248,12 @@ class TierLog(TierLogReader):
         """Increase the log start, and remove the segments below it from the tier, in one commit.
 
         Return the number and bytes of the removed segments, and the committed log start. ``collect`` deletes the
-        objects later. Raises the errors of ``offload``.
+        objects later.
         """
         return self._expire(ChangeKind.EXPIRE, log_start, leader_epoch, reason)
 
     def recompact(self, *, leader_epoch: int, reason: str) -> None:
-        """Commit a root after which no offset of the log counts as compacted. Called if a cleanup policy was added.
-
-        Raises the errors of ``offload``.
-        """
+        """Commit a root after which no offset of the log counts as compacted. Called if a cleanup policy was added."""
         self.check_writable()
         self.commit(leader_epoch, lambda root: recompact_change(root, reason))
 
@@ -279,23 +265,19 @@ class TierLog(TierLogReader):
 
         Raises:
             StorageError: ``offset`` is below the log start or inside a segment.
-            The other errors of ``offload``.
         """
         self.check_writable()
         with self._duty_lock:
             self.commit(leader_epoch, lambda root: truncate_change(root, offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic no longer uses the tier; return their number and bytes.
-
-        ``log_start`` is the new log start. The method raises the errors of ``offload``.
-        """
+        """Set the log start, and remove all segments because the topic no longer uses the tier; return their totals."""
         return self._expire(ChangeKind.CLEAR, log_start, leader_epoch, reason)
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Remove all segments because the topic was deleted; return their number and bytes.
 
-        After the grace time ``collect`` also deletes the roots. The method raises the errors of ``offload``.
+        After the grace time ``collect`` also deletes the roots.
         """
         return self._expire(ChangeKind.DELETE, self.view().end_offset, leader_epoch, reason)
 
@@ -311,10 +293,6 @@ class TierLog(TierLogReader):
 
         Only the leader of the log passes ``leader_epoch``, the leader epoch of the log. Then the call also deletes
         objects that earlier processes left in that epoch. See ``Collector`` for the other arguments.
-
-        Raises:
-            ReadOnlyError: the tier was opened for reading.
-            The errors of ``Collector`` and of its ``collect``.
         """
         self.check_writable()
         with self._duty_lock:

@@ -80,7 +80,7 @@ class TierLogReader(CheckedArguments):
     def view(self) -> RemoteView:
         """Return the state of the log in the tier when the head was last read; in the assumed state, from local disk.
 
-        If no head was read before, the call reads the head and raises the errors of ``refresh``.
+        If no head was read before, the call reads the head.
         """
         return self._assumed or self._state()[1]
 
@@ -90,12 +90,9 @@ class TierLogReader(CheckedArguments):
         Raises:
             TierUnavailableError: the store was unavailable, and the log has not rejoined its tier yet.
             StoreUntrustedError: the store declares that it creates objects atomically, but does not.
-            StoreError: the store failed or refused.
             CorruptManifestError: the head is damaged, or it does not continue the roots seen before.
             TamperedManifestError: the MAC of the head is wrong or missing, or the head does not continue the root that
                 was set by ``expect``.
-            ConfigError: the key of the head's MAC is missing.
-            UnknownComponentError: a newer stratalog wrote the head.
         """
         self._check_available()
         with self._lock:
@@ -114,12 +111,12 @@ class TierLogReader(CheckedArguments):
             return self._adopt(head.root if head else None)[1]
 
     def view_as_of(self, version_or_time: AsOf) -> RemoteView:
-        """Return the log's state in the tier at an earlier version or time; raise the errors of ``History.as_of``."""
+        """Return the log's state in the tier at an earlier version or time."""
         head = History(self.new_finder()).as_of(version_or_time)
         return self._view_of(head.root if head else None)
 
     def history(self) -> Iterator[Root]:
-        """Yield the manifest roots that still exist, newest first; raise the errors of ``History.newest_first``."""
+        """Yield the manifest roots that still exist, newest first."""
         return (head.root for head in History(self.new_finder()).newest_first())
 
     def new_finder(self) -> HeadFinder:
@@ -152,7 +149,7 @@ class TierLogReader(CheckedArguments):
     def root(self) -> Root | None:
         """The manifest root that was read last; None if the log has none.
 
-        If none was read before, the property reads the latest root. It raises the errors of ``refresh``.
+        If none was read before, the property reads the latest root.
         """
         return self._state()[0]
 
@@ -168,20 +165,17 @@ class TierLogReader(CheckedArguments):
         """Return the segments of ``root`` above its log start that overlap the offsets [start, end).
 
         Return [] if ``root`` is None.
-
-        Raises:
-            StoreError, CorruptManifestError: a page of the manifest cannot be read.
         """
         if root is None:
             return []
         return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self.pages, start)))
 
     def stored_keys(self) -> set[str]:
-        """Return the keys of all objects of the log's segments in the store, committed or not; may raise StoreError."""
+        """Return the keys of all objects of the log's segments in the store, committed or not."""
         return {info.key for info in self.objects.list_all(segments_prefix(self.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Raise ObjectNotFoundError if an object of the segments is missing or too short; may raise StoreError."""
+        """Raise ObjectNotFoundError if an object of the segments is missing or too short."""
         check_stored(self.objects, segments_prefix(self.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
@@ -235,7 +229,6 @@ class TierLogReader(CheckedArguments):
 
         Raises:
             TierUnavailableError, StoreUntrustedError: the last ``availability.reach`` failed.
-            The other errors of ``refresh``.
         """
         self.availability.check()
         with self._lock:

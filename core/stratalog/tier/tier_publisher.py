@@ -30,9 +30,6 @@ class TierPublisher:
     """Publisher of segments of one log in one leader epoch. Its commits fence writers of lower epochs.
 
     Several threads may upload at the same time. Only one thread at a time may call the other methods.
-
-    Raises:
-        ReadOnlyError: the tier was opened for reading.
     """
 
     def __init__(self, log: TierLog, leader_epoch: int, config: TopicConfig) -> None:
@@ -47,8 +44,6 @@ class TierPublisher:
         Raises:
             FencedEpochError: another writer owns the log, so uploaded segments could not be committed.
             UnknownTopicError: the topic was deleted.
-            StoreError: the store failed.
-            The other errors of ``Committer.commit``.
         """
 
         def decide(root: Root | None) -> Change | None:
@@ -58,10 +53,7 @@ class TierPublisher:
         self.log.commit(self.leader_epoch, decide)
 
     def upload(self, source: SegmentSource) -> StoredSegment:
-        """Store a segment under new keys, and return its manifest entry. Readers see the segment after its commit.
-
-        Raises the errors of ``SegmentUploader.upload``.
-        """
+        """Store a segment under new keys, and return its manifest entry. Readers see the segment after its commit."""
         layout = self._config.tier_layout
         return self.log.uploader(layout, self._config.sections.get(layout)).upload(source, self.leader_epoch)
 
@@ -80,8 +72,6 @@ class TierPublisher:
 
         Raises:
             EndMovedError: the log's end offset has changed; nothing was committed.
-            FencedEpochError: another writer owns the log.
-            StoreError: the store failed; call again.
         """
         with self.log.duty():
             head = self.log.commit(self.leader_epoch, appending.decide, BULK)
@@ -94,8 +84,6 @@ class TierPublisher:
         Raises:
             StorageError: the segments have changed since the plan was made, or the new ones do not cover the same
                 offsets; nothing was committed.
-            FencedEpochError: another writer owns the log.
-            StoreError: the store failed; call again.
         """
 
         def decide(root: Root | None) -> Change | None:
@@ -121,7 +109,6 @@ class TierPublisher:
         Raises:
             FencedEpochError: another writer owns the log; the collector deletes the uploaded objects later.
             StoreTimeoutError: it is unknown if the swaps were committed; ``refresh`` the log to find out.
-            The other errors of ``Committer.commit``.
         """
         decision = SwapDecision(swaps, kind, reason, first_dirty_offset, self.log.pages)
         try:

@@ -134,10 +134,7 @@ class LogBounds:
 
 
 def offload_change(root: Root | None, entry: StoredSegment, bounds: LogBounds) -> Change | None:
-    """Return the change that appends ``entry`` to ``root``, the latest root; None if the tier has the entry's offsets.
-
-    The function raises the errors of ``is_covered`` and ``check_joins``.
-    """
+    """Return the change that appends ``entry`` to ``root``, the latest root; None if the tier has the entry's offsets."""
     if is_covered(root, entry.info, bounds):
         return None
     check_joins(root, entry.info, bounds)

@@ -51,7 +51,6 @@ class Authenticity:
 
         Raises:
             TamperedManifestError: the MAC is wrong, or the root has none and must have one.
-            ConfigError: the key of the MAC is missing.
         """
         root = head.root
         key = manifest_key(root.prefix, root.version)

@@ -33,9 +33,8 @@ from stratalog.tier.manifest.root import (
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
     """Yield the entries of a root whose exclusive end offset is above ``offset`` and above the log start, ascending.
 
-    A page is read when its first entry is consumed. This can raise the errors of ``Pages.read``. If ``since_ms`` is not
-    None, the pages in which all segments are older than this timestamp are skipped. Older entries of other pages, and
-    of the root itself, are not skipped.
+    A page is read when its first entry is consumed. If ``since_ms`` is not None, the pages in which all segments are
+    older than this timestamp are skipped. Older entries of other pages, and of the root itself, are not skipped.
     """
     start = max(offset, root.log_start)
     yield from _walk_refs(root.pages, pages, start, since_ms)
@@ -43,7 +42,7 @@ def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = No
 
 
 def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
-    """Yield a root's entries with an end offset above the log start, newest first. Raises ``Pages.read``'s errors."""
+    """Yield a root's entries with an end offset above the log start, newest first."""
     yield from reversed(root.entries)
     yield from _walk_refs_back(root.pages, pages, root.log_start)
 
@@ -51,7 +50,7 @@ def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
 def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[PageRef]:
     """Yield the references to pages of entries (level 0) whose end offset (exclusive) is above ``start``, ascending.
 
-    The pages of references (higher levels) are read. This can raise the errors of ``Pages.read``.
+    The pages of references (higher levels) are read.
     """
     for ref in refs:
         if ref.end_offset > start:
@@ -97,8 +96,6 @@ def next_root(
     Raises:
         StorageError: the change would break an invariant of roots, which is a bug of the caller: for example, the new
             entries leave a gap, or ``replaced`` or ``kept_end`` is inside an entry.
-        StoreError: a page cannot be read or stored; the collector later deletes pages that were stored.
-        CorruptManifestError: a page of the previous root is damaged.
     """
     before = head.root if head else None
     version = before.version + 1 if before else 1

@@ -96,9 +96,6 @@ class HeadFinder:
         Raises:
             CorruptManifestError: a root is damaged or missing, or does not continue the root that was read before. It
                 is a TamperedManifestError if a MAC is wrong or missing.
-            ConfigError: the key of a root's MAC is missing.
-            UnknownComponentError: a newer stratalog wrote the root.
-            StoreError: the store failed or refused.
         """
         if self._head is not None and self.is_warm and not cold:
             for _ in range(WARM_HITS):
@@ -122,9 +119,6 @@ class HeadFinder:
         Args:
             version: version of the log's newest root in the listing.
             began: time when the listing began.
-
-        Raises:
-            The errors of ``find``.
         """
         if self._head is not None and version == self._head.root.version:
             self._verified = began
@@ -147,7 +141,7 @@ class HeadFinder:
         self._verified = None
 
     def read(self, version: int) -> Head | None:
-        """Return the root of this version, None if there is none; send one request. Raise the errors of ``find``."""
+        """Return the root of this version, None if there is none; send one request."""
         head = self.read_unchecked(version)
         if head is not None:
             with self._store.guard.naming_suspect():
@@ -173,10 +167,7 @@ class HeadFinder:
         return (head.root for head in heads if head is not None)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
-        """Yield the versions of the roots above ``version`` that exist, ascending, each with its object.
-
-        The call raises the errors of ``TierStore.list_all``.
-        """
+        """Yield the versions of the roots above ``version`` that exist, ascending, each with its object."""
         after = manifest_key(self.prefix, version) if version else ""
         for info in self._store.list_all(manifest_prefix(self.prefix), after=after):
             later_version = parse_manifest_key(self.prefix, info.key)

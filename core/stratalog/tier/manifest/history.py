@@ -30,11 +30,6 @@ class History:
 
         A root that is deleted in the meantime is skipped. A stale root is skipped, too: a writer created it again after
         its deletion, and the next root does not continue it.
-
-        Raises:
-            CorruptManifestError: a root is damaged.
-            ConfigError: the key of a root's MAC is missing.
-            StoreError: the store failed or refused.
         """
         newer: Head | None = None
         for version in reversed(self._versions()):
@@ -51,8 +46,6 @@ class History:
             ConfigError: the root was deleted, does not exist yet, or is older than the erasure of a key.
             TamperedManifestError: the latest root has a MAC, and no chain of hashes links the root to a root with a
                 MAC.
-            CorruptManifestError: a root is damaged.
-            StoreError: the store failed or refused.
         """
         if type(version_or_time) is not int and not isinstance(version_or_time, datetime):
             raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {version_or_time!r}")

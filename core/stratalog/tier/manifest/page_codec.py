@@ -124,7 +124,6 @@ def parse_page(
 
     Raises:
         CorruptManifestError: ``data`` is not the page that ``ref`` names; the error names the key.
-        UnknownComponentError: the page has a format version that this release does not support.
     """
     key = ref.key(log_prefix(log, topic_id))
     if len(data) != ref.stored_bytes or sha256_of(data) != ref.sha256:
@@ -145,7 +144,6 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
 
     Raises:
         CorruptManifestError: ``data`` is not a page; the error names ``key``.
-        UnknownComponentError: the page has a format version that this release does not support.
     """
     fields = load_object(data, key)
     if fields.get("format") != FORMAT:

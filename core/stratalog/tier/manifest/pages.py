@@ -50,9 +50,7 @@ class Pages:
 
         Raises:
             CorruptManifestError: the page is damaged or too large, or not the one that ``ref`` names.
-            UnknownComponentError: a newer stratalog wrote the page.
             ObjectNotFoundError: the page is missing.
-            StoreError: the store failed or refused.
         """
         key = ref.key(self.prefix)
 
@@ -69,11 +67,11 @@ class Pages:
         return self._cache.get_or_load(key, load)
 
     def entries(self, ref: PageRef) -> tuple[StoredSegment, ...]:
-        """Return the entries of a page of level 0; raise the errors of ``read``."""
+        """Return the entries of a page of level 0."""
         return tuple(item for item in self.read(ref) if isinstance(item, StoredSegment))
 
     def refs(self, ref: PageRef) -> tuple[PageRef, ...]:
-        """Return the references in a page of a level above 0; raise the errors of ``read``."""
+        """Return the references in a page of a level above 0."""
         return tuple(item for item in self.read(ref) if isinstance(item, PageRef))
 
     def write(self, items: Sequence[Item], leader_epoch: int) -> PageRef:
@@ -82,7 +80,6 @@ class Pages:
         ``items`` are ascending and not empty. A repeated call with the same arguments writes the same key and bytes.
 
         Raises:
-            StoreError: the store failed or refused; the page may be stored.
             PluginError: the page was read back (``tier.verify``), and the store returned other bytes.
         """
         ref, data = build_page(self._log, self._topic_id, items, leader_epoch)

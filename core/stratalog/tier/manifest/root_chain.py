@@ -36,7 +36,7 @@ class ChainedRoot:
 def read_chain(finder: HeadFinder, versions: Iterable[int]) -> Iterator[ChainedRoot]:
     """Read all existing roots, whose ``versions`` must ascend; yield each root with findings about the chain of roots.
 
-    Raises the errors of ``HeadFinder.read``, except CorruptManifestError.
+    A damaged root causes a finding, and no error.
     """
     last_good: Head | None = None  # the last good root
     before: Head | None = None  # the root before, None if it is damaged

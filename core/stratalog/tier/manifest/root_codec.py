@@ -96,7 +96,6 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
     Raises:
         CorruptManifestError: ``data`` is too large, damaged, not a root, or belongs to another log or version. The
             error names the key.
-        UnknownComponentError: the root has a format version that this release does not support.
     """
     key = manifest_key(log_prefix(log, topic_id), version)
     if len(data) > limit_bytes:

@@ -13,7 +13,7 @@ from stratalog.tier.manifest.root import PageRef, Root, object_keys
 def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pages) -> set[str]:
     """Return the keys of objects and pages that ``before`` names, and neither ``after`` nor any of ``heads`` names.
 
-    ``after`` is the root that follows ``before``. The call raises the errors of ``Pages.read``.
+    ``after`` is the root that follows ``before``.
     """
     # Adjacent entries may name the same object: the entries next to removed entries are checked, too.
     later = (after, *heads)
@@ -31,7 +31,7 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
 def named_keys(roots: Iterable[Root], pages: Pages) -> set[str]:
     """Return the keys of all objects and pages that at least one of the roots names, even below its log start.
 
-    A page that several roots share is read once. The call raises the errors of ``Pages.read``.
+    A page that several roots share is read once.
     """
     keys = set[str]()
     for root in roots:

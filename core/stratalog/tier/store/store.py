@@ -191,7 +191,6 @@ class TierStore:
         Raises:
             PluginError: the store returns other bytes.
             ObjectNotFoundError: the object is missing; call ``refuse_lost`` unless another process may have deleted it.
-            StoreError: the store failed or refused.
         """
         if not self.verification.is_due(kind, is_bundled=True):
             return
@@ -222,7 +221,6 @@ class TierStore:
 
         Raises:
             ObjectNotFoundError: the object does not exist.
-            StoreError: the store failed or refused, also after retries.
         """
 
         def request(deadline_ns: int) -> bytes:
@@ -236,7 +234,6 @@ class TierStore:
         Raises:
             CorruptObjectError: the object ends before ``end``, or the range is longer than ``limits`` allow.
             ObjectNotFoundError: the object does not exist.
-            StoreError: the store failed or refused, also after retries.
         """
         if start >= end:
             return b""
@@ -295,7 +292,7 @@ class TierStore:
         return objects
 
     def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Yield all objects with this prefix and keys above ``after``, ascending; raise the errors of ``list``.
+        """Yield all objects with this prefix and keys above ``after``, ascending.
 
         Each request lists up to 1,000 objects, when the first of them is consumed.
         """
@@ -322,7 +319,7 @@ class TierStore:
             raise error
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
-        """Return the uploads under this prefix that were neither completed nor aborted; may raise StoreError."""
+        """Return the uploads under this prefix that were neither completed nor aborted."""
 
         def request(deadline_ns: int) -> Sequence[UnfinishedUpload]:
             return self._store.unfinished(prefix, deadline_ns=deadline_ns)
@@ -330,7 +327,7 @@ class TierStore:
         return self._requests.send("lists", "unfinished", prefix, request, lambda _: 0)
 
     def abort(self, upload: UnfinishedUpload) -> None:
-        """Delete the uploaded parts of an unfinished upload; a missing upload is not an error. May raise StoreError."""
+        """Delete the uploaded parts of an unfinished upload; a missing upload is not an error."""
 
         def request(deadline_ns: int) -> None:
             self._store.abort(upload, deadline_ns=deadline_ns)

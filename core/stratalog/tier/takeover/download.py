@@ -85,9 +85,6 @@ def plan_copy(remote: TierLog, target: TopicPartition, view: RemoteView, log_end
         view: the state of the log in the tier to copy.
         log_end: exclusive end offset of the copy; within the offsets of the tier.
         chunk_bytes: the number of bytes that one request fetches, for ``requests``.
-
-    Raises:
-        StoreError, CorruptManifestError: the list of segments cannot be read.
     """
     root_epoch = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
     leader_epoch = max(root_epoch, *(entry.epoch for entry in view.leader_epochs), NO_EPOCH)
@@ -134,7 +131,6 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
 
     Raises:
         CorruptObjectError: the bytes of a segment do not match the manifest; the segment was not copied.
-        StoreError: the store failed or refused.
         LogDirError: the folder cannot be written. It is a DiskFullError if the disk is full.
     """
     bases = {segment.base_offset for segment in plan.parts()}
@@ -158,7 +154,7 @@ def _copy_segment(
     """Copy one segment into a folder, durable on return; return False if the folder has its complete ``.log`` file.
 
     ``size_by_name`` has the sizes (bytes) of the files in the folder, by name. See ``copy_segments`` for the other
-    arguments. Raises the errors of ``copy_segments``.
+    arguments.
     """
     name = segment_file(segment.base_offset, LOG_SUFFIX)
     if size_by_name.get(name) == segment.size_bytes:

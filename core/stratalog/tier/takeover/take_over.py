@@ -121,10 +121,7 @@ def select_logs(names: Iterable[TierLogName], topics: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Return True if the log has a root, and the change of its latest root is neither CLEAR nor DELETE.
-
-    Raises the errors of ``refresh``.
-    """
+    """Return True if the log has a root, and the change of its latest root is neither CLEAR nor DELETE."""
     return remote.root is not None and remote.root.change not in EMPTYING
 
 
@@ -137,10 +134,7 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
         FencedEpochError: another process takes the log over at the same time.
         EpochsExhaustedError: there is no next leader epoch.
         CorruptionError: the manifest or the last segments in the tier are damaged.
-        ReadOnlyError: the tier was opened for reading.
-        StoreError: the store failed or refused.
         StorageError: the log has no root in the tier, or its topic was deleted or left the tier.
-        The other errors of ``TierLog.refresh``, such as ConfigError if a key is missing.
     """
     before = remote.root
     root = remote.claim("attached from the tier")

@@ -143,11 +143,6 @@ class Collector:
         """Delete superseded roots and unneeded objects that are old enough, and return the numbers of deleted items.
 
         If the topic was deleted, and all roots of the log are old enough, delete all its roots and objects.
-
-        Raises:
-            StoreError: the store failed or refused; a later call deletes the rest.
-            CorruptManifestError: a root or page is damaged.
-            The other errors of ``HeadFinder.find``.
         """
         head = self._finder.find(cold=True)
         if head is None:

@@ -27,10 +27,7 @@ class RewrapReport:
 
 
 def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
-    """Yield the offsets [start, end) of each page of entries above the log start, then of the root's own entries.
-
-    Pages of references are read, which may raise the errors of ``Pages.read``.
-    """
+    """Yield the offsets [start, end) of each page of entries above the log start, then of the root's own entries."""
     for ref in leaves(root.pages, pages, root.log_start):
         yield ref.base_offset, ref.end_offset
     if root.entries:
@@ -75,12 +72,8 @@ class Rewrapping:
         The result is also None if there is no root.
 
         Raises:
-            ConfigError: a key is missing.
             CorruptObjectError: the encrypted data key of a segment is damaged.
             PluginError: a segment read by its new entry has other bytes than by its old entry.
-            UnknownComponentError: the layout of a segment is not installed.
-            StoreError: the store failed when a segment was read back.
-            The errors of ``entries``.
         """
         old = self._entries(root)
         new = [self._rewrap(entry) for entry in old]

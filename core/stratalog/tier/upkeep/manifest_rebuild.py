@@ -118,7 +118,6 @@ class Rebuilder:
         Raises:
             StorageError: no object describes a segment.
             EpochsExhaustedError: an object has the last possible leader epoch.
-            StoreError: the store failed or refused.
         """
         segments = self._read_trusted()
         if not segments:

@@ -65,11 +65,6 @@ class ManifestRepair:
         """Repair damaged roots and pages; yield a ``Repair`` for each finding; ``done`` is "" if it was not repaired.
 
         The repair proceeds only as the results are consumed.
-
-        Raises:
-            StoreError: the store failed or refused; call again.
-            UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
-            ConfigError: the key of a root's MAC is missing.
         """
         findings = self._read_roots()
         newest = max(self._heads, default=0)

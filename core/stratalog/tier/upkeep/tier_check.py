@@ -66,13 +66,7 @@ class TierLogCheck:
     def roots(self) -> Iterator[Finding]:
         """Yield the findings about the manifest roots, and list the objects for the later steps.
 
-        Consume the whole result before you call another method, except ``contents``. All methods that
-        send requests raise the errors below.
-
-        Raises:
-            StoreError: the store failed or refused.
-            UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
-            ConfigError: the key of a root's MAC, or of a segment, is missing.
+        Consume the whole result before you call another method, except ``contents``.
         """
         prefix = self._finder.prefix
         versions = [version for version, _ in self._finder.roots_above(0)]

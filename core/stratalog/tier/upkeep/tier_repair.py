@@ -64,10 +64,6 @@ class TierRepair:
 
     Args:
         copies: folders with copies of segments, the preferred one first.
-
-    Raises:
-        ReadOnlyError: the tier was opened for reading.
-        TierUnavailableError: the store was unavailable, and the log has not rejoined its tier yet.
     """
 
     def __init__(self, log: TierLogReader, copies: Sequence[FolderCopies] = ()) -> None:
@@ -83,9 +79,6 @@ class TierRepair:
 
         ``done`` of a result is "" if the finding was not repaired. Findings that are not about the objects of a segment
         are not repaired.
-
-        Raises:
-            StoreError: the store failed; call again.
         """
         restored = dict[int, tuple[str, str]]()
         repairs = list[Repair]()
@@ -112,10 +105,8 @@ class TierRepair:
                 other objects of it.
 
         Raises:
-            StoreError: the store failed; call again.
             StorageError: the copy cannot be read.
             PluginError: the objects were written, but the store returns other bytes.
-            UnknownComponentError: the layout is not installed.
         """
         if entry.info.original_bytes is not None and source.uncompress is not None:
             source = source.uncompress(source)
@@ -146,9 +137,6 @@ class TierRepair:
         """Store a small JSON object that describes a finding that cannot be repaired; return the key of this object.
 
         The damaged object is not changed.
-
-        Raises:
-            StoreError: the store failed.
         """
         key = quarantine_key(log_prefix(self._log.name, self._log.topic_id), finding.place)
         note = {

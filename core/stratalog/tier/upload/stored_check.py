@@ -82,7 +82,6 @@ def read_back(
 
     Raises:
         PluginError: the bytes differ, or an object is missing or damaged. The segment must not be committed.
-        StoreError: the store failed; nothing is known about the segment.
     """
     span = f"segment [{entry.info.base_offset}, {entry.info.end_offset}) of {entry.info.log}"
     try:
@@ -144,7 +143,6 @@ def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, 
     Raises:
         PluginError: the bytes read by the new entry differ, or cannot be read. The new entry must not be committed.
         CorruptObjectError: a small file cannot be read by the old entry.
-        StoreError: the store failed; nothing is known about the new entry.
     """
     kinds = [kind for kind in old.slices if kind is not FileKind.LOG]
     files = {kind: data for kind, data in _read_small_files(old, kinds, store, layout) if data is not None}
@@ -164,10 +162,7 @@ class PutObjects:
         return hashed_log
 
     def check(self) -> None:
-        """Read all objects; raise a PluginError that names the store if an object is missing or has other bytes.
-
-        May raise StoreError.
-        """
+        """Read all objects; raise a PluginError that names the store if an object is missing or has other bytes."""
         for key, source in self._sources.items():
             digest = hashlib.sha256()
             try:
@@ -198,7 +193,6 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
 
     Raises:
         ObjectNotFoundError: an object is missing, or shorter than its slices need.
-        StoreError: the store failed or refused.
     """
     end_by_key: dict[str, int] = {}
     for entry in entries:

@@ -122,9 +122,6 @@ def uncompressed_source(source: SegmentSource, components: Components) -> Segmen
 
     Return ``source`` itself if no batch of magic 2 is compressed, or if the new log would have 2 GiB or more. The
     ``info`` of a new source has the new size, and the old size as ``original_bytes``.
-
-    Raises:
-        The errors of reading ``source.log``.
     """
     entries = IndexEntries(
         {IndexRole.OFFSET: components.indexes[IndexRole.OFFSET]}, source.info.base_offset, TopicConfig()

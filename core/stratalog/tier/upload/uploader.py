@@ -72,7 +72,6 @@ class SegmentSink:
         Raises:
             ClosedError: ``close``, ``discard`` or ``leave`` was called, because the layout took too long or has
                 returned.
-            The errors of ``TierStore.put``.
         """
         if self._is_ended:
             raise ClosedError("the segment is no longer being stored: its layout took too long, or has returned")
@@ -134,11 +133,8 @@ class SegmentUploader:
         ``head`` is the latest root that was read. The sources ascend, and are consumed one by one.
 
         Raises:
-            FencedEpochError: another writer owns the log.
             StorageError: a segment leaves a gap, begins below the tier's end offset, reaches past the high watermark,
                 or has other leader epochs than the tier has at its offsets.
-            StoreError: the store failed; call again with the same segments.
-            The other errors of ``upload`` and ``Committer.commit``.
         """
         committed: list[StoredSegment] = []
         skipped = 0
@@ -172,7 +168,6 @@ class SegmentUploader:
             StorageError: the segment cannot be read.
             ConfigError: a small file of the segment is larger than ``limits.index.bytes``.
             PluginError: the layout failed, or the layout or the store did not store the bytes of the segment.
-            StoreError: the store failed or refused.
         """
         log, base_offset = source.info.log, source.info.base_offset
         if self._layout.takes_uncompressed and source.uncompress is not None:
