@@ -1,4 +1,8 @@
-"""Kafka's bytes as plugins: record formats, codecs and indexes, and the layouts of segments in a tier."""
+"""Kafka's bytes as plugins: record formats, codecs and indexes, and the layouts of segments in a tier.
+
+The classes of ``stratalog.spi`` describe the methods of the components, with their errors. The docstrings here add only
+facts about one component. If a library that a component needs is not installed, its methods raise PluginImportError.
+"""
 
 from __future__ import annotations
 

@@ -44,21 +44,12 @@ class GzipCodec(Codec):
     levels: ClassVar[range | None] = range(1, 10)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Return ``data`` compressed to one gzip member, whose header has no name and no time.
-
-        Raises:
-            ConfigError: the level is outside ``levels``.
-        """
+        """Return ``data`` compressed to one gzip member, whose header has no name and no time."""
         del magic
         return bytes(deflate.gzip_compress(data, check_level("gzip", level, range(1, 10), _DEFAULT_LEVEL)))
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Return the contents of all concatenated members.
-
-        Raises:
-            DecompressedSizeError: the contents are larger than ``limit_bytes``.
-            CorruptBatchError: the data does not begin with a gzip member, or a member is damaged or cut off.
-        """
+        """Return the contents of all concatenated members."""
         del magic
         view = memoryview(data)
         contents = _decompress_only_member(view, limit_bytes)
@@ -89,7 +80,7 @@ def _decompress_only_member(view: memoryview, limit_bytes: int) -> bytearray | N
 
 
 def _decompress_members(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the contents of all members. Raises the errors of ``GzipCodec.decompress``.
+    """Return the contents of all members.
 
     The first of two passes only computes the size of the result.
     """

@@ -43,12 +43,7 @@ class SnappyCodec(Codec):
         return b"".join(parts)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Return the contents of a xerial stream. Data without xerial's header is decompressed as one raw block.
-
-        Raises:
-            DecompressedSizeError: the contents are larger than ``limit_bytes``.
-            CorruptBatchError: the data is empty, damaged or cut off.
-        """
+        """Return the contents of a xerial stream. Data without xerial's header is decompressed as one raw block."""
         del magic
         view = memoryview(data)
         if not view:

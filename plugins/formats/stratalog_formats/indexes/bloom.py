@@ -33,7 +33,7 @@ class BloomIndex(ExtraIndex):
         return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection(), self._kernels)
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """Return a reader over ``data``. Raise CorruptIndexError if ``data`` is too short or has a wrong header."""
+        """Return a reader over ``data``."""
         return BloomReader(data, self._kernels)
 
 
@@ -73,11 +73,7 @@ class BloomBuilder(ExtraIndexBuilder):
 
 
 class BloomReader(ExtraIndexReader):
-    """Reader of the Bloom filter of a segment: ``data``, which ``BloomBuilder.finish`` returned.
-
-    Raises:
-        CorruptIndexError: the bytes are too short, or the header contradicts their size.
-    """
+    """Reader of the Bloom filter of a segment: ``data``, which ``BloomBuilder.finish`` returned."""
 
     def __init__(self, data: Buffer, kernels: Kernels = KERNELS) -> None:
         view = memoryview(data)

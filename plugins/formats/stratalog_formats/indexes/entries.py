@@ -65,11 +65,7 @@ class EntryReader(IndexReader[Entry]):
         return self._entry(index) if index < self._count else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Check that the keys ascend, and that the entries are possible in the segment (``IndexReader.check``).
-
-        Raises:
-            CorruptIndexError: keys do not ascend, an entry contradicts the segment, or the index ends inside an entry.
-        """
+        """Check that the keys ascend, and that the entries are possible in the segment (``IndexReader.check``)."""
         fault = self._fault(end_offset, size_bytes)
         if fault is not None:
             raise CorruptIndexError(fault[1], "", fault[0] * self.layout.size)

@@ -27,8 +27,6 @@ class _Entries(IndexBuilder):
     """Base class of ``OffsetEntries`` and ``TimeEntries``.
 
     Args:
-        base_offset: base offset of the segment.
-        interval_bytes: ``index.interval.bytes``.
         max_entries: number of entries that fit ``segment.index.bytes``.
         count: number of existing entries.
         last_offset: offset of the last existing entry. If there is none: -1, or for ``TimeEntries`` the base offset.

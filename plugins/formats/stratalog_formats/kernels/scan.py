@@ -43,9 +43,6 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
     """Return the batches in [start, end) before the first bytes that are not a complete, valid batch of magic 2.
 
     ``RecordFormat.scan`` documents the result.
-
-    Raises:
-        IndexError: the range is not inside ``data``.
     """
     view, rows, position = memoryview(data), list[tuple[int, ...]](), start
     _check_range(view, start, end)
@@ -77,9 +74,6 @@ def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: boo
     """Return the messages in [start, end) before the first bytes that are not a complete, valid message of ``magic``.
 
     ``RecordFormat.scan`` documents the result.
-
-    Raises:
-        IndexError: the range is not inside ``data``.
     """
     view, rows, position = memoryview(data), list[tuple[int, ...]](), start
     _check_range(view, start, end)

@@ -57,12 +57,7 @@ class ChunkedLayout(WholeLayout):
         self._codec, self._indexes = ZstdCodec(), RecentlyUsed[ChunkIndex]()
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Compress a segment into a temporary file, then store it as one object.
-
-        Raises:
-            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
-            StorageError: the temporary file cannot be written, or the upload failed.
-        """
+        """Compress a segment into a temporary file, then store it as one object."""
         del section  # this layout has settings of the engine only, and no topic settings
         with Spool() as spool:
             sizes = self._compress(source, spool, sink.key())

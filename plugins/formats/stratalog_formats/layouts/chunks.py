@@ -30,9 +30,7 @@ class ChunkIndex:
     Args:
         entries: entries of the chunk index, one for each chunk.
         chunk_bytes: bytes of the original log in each chunk; the last chunk may have fewer.
-        log_bytes: size of the original log.
         place_bytes: expected stored size of all chunks together.
-        key: key of the object, for error messages.
 
     Raises:
         CorruptObjectError: the entries contradict the sizes, or a chunk is empty or larger than its bytes of the log.

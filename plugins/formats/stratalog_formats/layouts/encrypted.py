@@ -66,22 +66,11 @@ class EncryptedLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """``takes_uncompressed`` of the inner layout.
-
-        Raises:
-            UnknownComponentError: the inner layout is not installed.
-        """
+        """``takes_uncompressed`` of the inner layout."""
         return self._layouts.by_name(self._settings.over).takes_uncompressed
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment, encrypted with a new random key.
-
-        Raises:
-            ConfigError: the key ring cannot return the active key.
-            PluginError: the inner layout or ``cryptography`` is not installed.
-            StorageError: a file of the segment changed during the upload, the upload failed, or the inner layout raised
-                an error.
-        """
+        """Store a segment, encrypted with a new random key."""
         label = self._layouts.label(self._settings.over)
         identity = identity_of(source.info)
         cipher, envelope = new_cipher(identity, self._ring)
@@ -92,22 +81,12 @@ class EncryptedLayout(TierLayout):
         )
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, decrypted and authenticated, through the inner layout.
-
-        Raises:
-            ConfigError: the range is not inside the file, or the ring cannot return the key that encrypts the
-                segment's key.
-            CorruptObjectError: the stored bytes were changed, or the manifest entry is damaged.
-            PluginError: the inner layout or ``cryptography`` is not installed.
-        """
+        """Yield bytes [start, end) of the ``.log`` file, decrypted and authenticated, through the inner layout."""
         layout, inner, read = self._open_inner(segment, fetch)
         return layout.read(inner, start, end, read)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return an index or another small file, decrypted and authenticated; None if the segment does not have it.
-
-        Raises the errors of ``read``.
-        """
+        """Return an index or another small file, decrypted and authenticated; None if the segment does not have it."""
         if kind not in segment.slices:
             return None
         layout, inner, read = self._open_inner(segment, fetch)
@@ -116,12 +95,12 @@ class EncryptedLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the result of the inner layout: Arrow batches, or None. For errors, see ``read``."""
+        """Return the result of the inner layout: Arrow batches, or None."""
         layout, inner, read = self._open_inner(segment, fetch)
         return layout.read_arrow(inner, start, end, columns, read)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Run the check of the inner layout on the decrypted objects. For errors, see ``read``."""
+        """Run the check of the inner layout on the decrypted objects."""
         layout, inner, read = self._open_inner(segment, fetch)
         layout.check(inner, read)
 
@@ -151,11 +130,6 @@ class EncryptedLayout(TierLayout):
 
         No object changes. A rebuild without manifests needs the old key-encryption key, because the heads of the
         objects contain the segment's key encrypted by the old key.
-
-        Raises:
-            ConfigError: the ring cannot return the active key, or the key that encrypts the segment's key.
-            CorruptObjectError: the entry is damaged.
-            PluginError: ``cryptography`` is not installed.
         """
         notes, identity = Notes(segment), _identity(segment)
         if notes.envelope.key_id == self._ring.active()[0]:
@@ -270,11 +244,11 @@ class KeyRingMac(ManifestAuthenticator):
         self._ring, self.unauthenticated = ring, unauthenticated
 
     def key_id(self) -> str:
-        """Return the id of the active key. Raises the errors of ``KeyRing.active``."""
+        """Return the id of the active key."""
         return self._ring.active()[0]
 
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the MAC (32 bytes) of ``data`` with the key ``key_id``. Raises the errors of ``KeyRing.key``."""
+        """Return the MAC (32 bytes) of ``data`` with the key ``key_id``."""
         return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
 
     def is_required(self, label: str) -> bool:

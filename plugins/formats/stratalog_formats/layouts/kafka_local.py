@@ -77,21 +77,13 @@ class KafkaLocalLayout(TierLayout):
         raise ConfigError(f"tier.layout={NAME} only reads segments that Kafka wrote: set tier.layout to another layout")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked.
-
-        Raises:
-            CorruptObjectError: the file ends before ``end``, or the manifest entry has no ``.log`` file.
-        """
+        """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked."""
         place = place_of(segment, FileKind.LOG)
         for first in range(start, end, self._fetch_chunk_bytes):
             yield memoryview(fetch_exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return an index or another small file; None if the segment does not have it. No hash is checked.
-
-        Raises:
-            CorruptObjectError: the store returned more or fewer bytes.
-        """
+        """Return an index or another small file; None if the segment does not have it. No hash is checked."""
         place = segment.slices.get(kind)
         return None if place is None else fetch_exactly(fetch, place, 0, place.size_bytes)
 

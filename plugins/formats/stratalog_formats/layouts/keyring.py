@@ -39,10 +39,6 @@ class KeyRing:
     """The keys of one file. The file is read at each call, so a key rotation needs no restart.
 
     The object's ``repr`` shows no keys, and the object cannot be pickled.
-
-    Args:
-        path: path of the file.
-        files: file access.
     """
 
     def __init__(self, path: str, files: Vfs) -> None:

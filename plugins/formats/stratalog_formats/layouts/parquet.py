@@ -88,13 +88,7 @@ class ParquetLayout(WholeLayout):
         return self._settings.compressed_batches == "rewrite"
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Convert a segment to a Parquet file in temporary storage, then store the file as one object.
-
-        Raises:
-            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
-            PluginImportError: pyarrow is not installed.
-            StorageError: the temporary file cannot be written, or the upload failed.
-        """
+        """Convert a segment to a Parquet file in temporary storage, then store the file as one object."""
         del section  # this layout has settings of the engine only, and no topic settings
         maker = RowMaker(self._codecs, self._limit_bytes, self._kernels)
         log = HashedLog.of(source.log, sink.key(SUFFIX))
@@ -114,11 +108,6 @@ class ParquetLayout(WholeLayout):
         """Return the data records with offsets in [start, end) as Arrow batches.
 
         The result is None if any data record of the segment is not stored as a row.
-
-        Raises:
-            ConfigError: there is no such column.
-            CorruptObjectError: a part of the object is damaged.
-            PluginImportError: pyarrow is not installed.
         """
         opened_directory, place = open_directory(segment, fetch, self._directories), place_of(segment, FileKind.LOG)
         numbers = opened_directory.numbers_with_offsets(start, end)

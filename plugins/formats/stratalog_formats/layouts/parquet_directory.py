@@ -92,7 +92,6 @@ class OpenDirectory:
 
     Raises:
         CorruptObjectError: sizes contradict each other, or Parquet's footer cannot be parsed.
-        PluginImportError: pyarrow is not installed.
     """
 
     def __init__(self, directory: Directory, place: ObjectSlice, log_bytes: int, directory_bytes: int) -> None:
@@ -150,12 +149,7 @@ class OpenDirectory:
 
 
 def open_directory(segment: StoredSegment, fetch: RangeReader, cache: RecentlyUsed[OpenDirectory]) -> OpenDirectory:
-    """Return the directory of a segment. Read the directory if ``cache`` does not have it.
-
-    Raises:
-        CorruptObjectError: ``read_directory`` raises it, or the directory describes another segment.
-        PluginImportError: pyarrow is not installed.
-    """
+    """Return the directory of a segment. Read the directory if ``cache`` does not have it."""
     place, log_bytes = place_of(segment, FileKind.LOG), segment.info.size_bytes
     notes = _notes(segment, place)
     # The key contains the hash of the directory, and all values that the directory is checked against.

@@ -18,15 +18,7 @@ _NO_BYTES: Final = hashlib.sha256().digest()
 
 
 class GroupWriter:
-    """Writer of the row groups and frames of one segment. Use a writer in a ``with`` statement.
-
-    Args:
-        spool: receives the bytes of the file, from its start to the end of the frames.
-        level: compression level of zstd for the row groups.
-
-    Raises:
-        PluginImportError: pyarrow is not installed.
-    """
+    """Writer of the row groups and frames of one segment. Use a writer in a ``with`` statement."""
 
     def __init__(self, spool: Spool, level: int) -> None:
         pa = import_pyarrow()
@@ -48,11 +40,7 @@ class GroupWriter:
         )
 
     def add(self, group: Group) -> None:
-        """Write the rows of the next group to the spool. Keep the frames of the group in memory until ``finish``.
-
-        Raises:
-            StorageError: the spool cannot be written.
-        """
+        """Write the rows of the next group to the spool. Keep the frames of the group in memory until ``finish``."""
         rows, stored_bytes, sha256 = 0, 0, _NO_BYTES
         if group.rows is not None and group.rows.num_rows:
             rows = group.rows.num_rows
@@ -69,9 +57,6 @@ class GroupWriter:
         """Write page indexes and frames, and return the directory, which contains Parquet's footer.
 
         The footer is not written to the spool, because it must be at the end of the object.
-
-        Raises:
-            StorageError: the spool cannot be written.
         """
         self._sink.deferred = bytearray()
         self._writer.close()

@@ -47,11 +47,7 @@ _NOTHING: Final = bytes(8)  # buffer of an array without values
 
 
 def import_pyarrow() -> Any:
-    """Import pyarrow with its modules ``compute`` and ``parquet``, and return pyarrow.
-
-    Raises:
-        PluginImportError: pyarrow is not installed.
-    """
+    """Import pyarrow with its modules ``compute`` and ``parquet``, and return pyarrow."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.compute  # noqa: PLC0415 - the same
@@ -101,9 +97,6 @@ class RowMaker:
     """Converter of log bytes to groups.
 
     ``codecs`` convert the rows of compressed batches, whose decompressed size is at most ``limit_bytes``.
-
-    Raises:
-        PluginImportError: pyarrow is not installed.
     """
 
     def __init__(self, codecs: CodecTable, limit_bytes: int, kernels: Kernels = KERNELS) -> None:

@@ -52,11 +52,7 @@ def file_hashes(files: Iterable[tuple[FileKind, bytes]]) -> dict[str, str]:
 
 
 def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
-    """Return the object slice that contains a file of the segment.
-
-    Raises:
-        CorruptObjectError: the entry has no such file.
-    """
+    """Return the object slice that contains a file of the segment."""
     place = segment.slices.get(kind)
     if place is None:
         raise CorruptObjectError(f"the entry of offset {segment.info.base_offset} has no {kind} file", "manifest")
@@ -64,11 +60,7 @@ def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
 
 
 def fetch_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes:
-    """Return bytes [start, end) of a slice. An empty range needs no request.
-
-    Raises:
-        CorruptObjectError: ``fetch`` returned more or fewer bytes.
-    """
+    """Return bytes [start, end) of a slice. An empty range needs no request."""
     return bytes(fetch_view(fetch, place, start, end))
 
 
@@ -95,11 +87,6 @@ class HashedLayout(TierLayout):
         """Yield bytes [start, end) of the ``.log`` file.
 
         If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
-
-        Raises:
-            ConfigError: the range is not inside the file.
-            CorruptObjectError: a stored part is damaged, the hash is wrong, or the entry contradicts itself.
-            PluginImportError: a library that the layout needs is not installed.
         """
         place = place_of(segment, FileKind.LOG)
         if not 0 <= start <= end <= segment.info.size_bytes:
@@ -110,10 +97,7 @@ class HashedLayout(TierLayout):
         return _check_hash(pieces, segment, place) if end - start == segment.info.size_bytes else pieces
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return an index or another small file of the segment from the store; None if the segment does not have it.
-
-        Raise CorruptObjectError if the size or the hash of the file is wrong.
-        """
+        """Return an index or another small file of the segment from the store; None if the segment does not have it."""
         place = segment.slices.get(kind)
         if place is None:
             return None

@@ -45,12 +45,7 @@ class PlainLayout(UnchangedLayout):
     """Tier layout that stores each file of a segment as its own object."""
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store each file, then the manifest entry. After an error, objects that were already stored remain.
-
-        Raises:
-            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
-            StorageError: an upload failed.
-        """
+        """Store each file, then the manifest entry. After an error, objects that were already stored remain."""
         del section  # this layout has no settings
         files, log = small_files(source), HashedLog.of(source.log, sink.key(SUFFIXES[FileKind.LOG]))
         bodies: list[tuple[FileKind, ByteSource]] = [(FileKind.LOG, log)]

@@ -78,7 +78,7 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 
 
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
-    """Return a cipher with a new random key, and the envelope of this key. For errors, see ``wrap``.
+    """Return a cipher with a new random key, and the envelope of this key.
 
     The key itself is not returned, so that no local variable of a caller contains the key.
     """
@@ -87,12 +87,7 @@ def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
 
 
 def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
-    """Encrypt a segment's key with the active key of the ring. ``unwrap`` accepts the envelope only for this segment.
-
-    Raises:
-        ConfigError: the ring cannot return the active key.
-        PluginImportError: ``cryptography`` is not installed.
-    """
+    """Encrypt a segment's key with the active key of the ring. ``unwrap`` accepts the envelope only for this segment."""
     key_id, master = ring.active()
     nonce = secrets.token_bytes(NONCE_BYTES)
     wrapped = nonce + cipher_class()(master).encrypt(nonce, key, identity.of_key(key_id))
@@ -105,8 +100,6 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
     Raises:
         CorruptObjectError: the envelope is damaged or belongs to another segment, or the ring's key with this id has
             changed.
-        ConfigError: the ring cannot return the key with this id.
-        PluginImportError: ``cryptography`` is not installed.
     """
     # The key has no local name, because a traceback may show the values of local names.
     cipher = cipher_class()(ring.key(envelope.key_id))
@@ -120,11 +113,7 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
 
 
 def cipher_class() -> type[AESGCM]:
-    """Return the class AESGCM of ``cryptography``.
-
-    Raises:
-        PluginImportError: ``cryptography`` is not installed; install ``stratalog[encryption]``.
-    """
+    """Return the class AESGCM of ``cryptography``."""
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -56,10 +56,7 @@ class WholeLayout(HashedLayout):
     label: ClassVar[str]
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object.
-
-        Raise CorruptObjectError if it differs from the manifest entry ``segment``.
-        """
+        """Check the footer of the object, a copy of the manifest entry ``segment``."""
         self._check_footer(segment, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
@@ -88,7 +85,7 @@ class WholeLayout(HashedLayout):
         return 0
 
     def _check_footer(self, segment: StoredSegment, fetch: RangeReader) -> int:
-        """Check the footer, and return the position of the tail. Raises the errors of ``check``."""
+        """Check the footer, and return the position of the tail."""
         end = max(place.position + place.size_bytes for place in segment.slices.values())
         return check_copy(segment, self.label, segment.log_key, end, fetch)
 
@@ -99,12 +96,7 @@ class SingleLayout(UnchangedLayout, WholeLayout):
     label = LABEL
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment as one object. The object becomes visible only when it is complete.
-
-        Raises:
-            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
-            StorageError: the upload failed.
-        """
+        """Store a segment as one object. The object becomes visible only when it is complete."""
         del section  # this layout has no settings
         return put_whole(LABEL, source, HashedLog.of(source.log, sink.key()), sink, {})
 

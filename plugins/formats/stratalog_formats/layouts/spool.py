@@ -28,11 +28,7 @@ class Spool:
         self.sha256 = ""  # hash of the original log; set by the writer of the spool
 
     def write(self, data: Buffer) -> None:
-        """Add bytes at the end.
-
-        Raises:
-            StorageError: the temporary file cannot be written, for example because the disk is full.
-        """
+        """Add bytes at the end."""
         try:
             self._file.write(data)
         except OSError as error:
@@ -40,11 +36,7 @@ class Spool:
         self.size_bytes += len(data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Iterations must not overlap.
-
-        Raises:
-            StorageError: the temporary file cannot be written or read.
-        """
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Iterations must not overlap."""
         try:
             self._file.seek(0)  # writes the bytes that the file object still has in memory
         except OSError as error:

@@ -74,9 +74,6 @@ class BatchFormat(RecordFormat):
 
         The arena of consecutive uncompressed batches is ``data`` or a view of ``data``. The decompressed records of
         small consecutive batches share an arena.
-
-        Raises:
-            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``RecordFormat.decode``.
         """
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
             yield self._kernels.decode_batches(arena, run, bounds, fields)
@@ -90,7 +87,7 @@ class BatchFormat(RecordFormat):
         limit_bytes: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records as Arrow batches. Raises the errors of ``RecordFormat.decode_arrow``.
+        """Yield the records as Arrow batches.
 
         If the batch headers determine the values of all requested columns, the records are neither read nor
         decompressed. Damaged records then cause no error.
@@ -181,9 +178,6 @@ class BatchFormat(RecordFormat):
         """Return one encoded batch.
 
         With ``keep_offsets``, gaps between the offsets of columns do not change. Otherwise, offsets ascend by one.
-
-        Raises:
-            InvalidRecordError: one of the reasons of ``RecordFormat.encode``, or the records need more than 2 GiB.
         """
         if isinstance(records, RecordColumns):
             return self._seal(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
@@ -234,7 +228,7 @@ class BatchFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Yield the bytes of the batches without the dropped records. Raises the errors of ``RecordFormat.retain``.
+        """Yield the bytes of the batches without the dropped records.
 
         Offsets, producer, sequence number and flags of a batch do not change. If a batch loses records or gets a delete
         horizon, its base timestamp, largest timestamp, record count and delete horizon are updated.

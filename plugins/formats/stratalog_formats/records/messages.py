@@ -100,9 +100,6 @@ class MessageFormat(RecordFormat):
 
         The arena of consecutive uncompressed messages is ``data`` or a view of ``data``. The arena of a wrapper is the
         wrapper's decompressed message set.
-
-        Raises:
-            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``RecordFormat.decode``.
         """
         for start, end in arena_runs(batches, joins_compressed=False):
             run = batches.take(start, end)

@@ -36,9 +36,6 @@ class MessageFormatV0(MessageFormat):
 
         The messages in a wrapper contain absolute offsets. Therefore each wrapper is decompressed and compressed again,
         which can change the size of ``batches.data``.
-
-        Raises:
-            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: see ``MessageFormat.assign``.
         """
         data, table = batches.data, batches.table
         if not any(batch.codec_id for batch in table):
