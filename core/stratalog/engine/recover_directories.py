@@ -110,11 +110,7 @@ def _text(damage: StorageError | None) -> str:
 
 
 def plan_recovery(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
-    """Return the results that ``recover_directories`` would have. Write nothing.
-
-    Raises:
-        LogDirError: a directory has no logs, or is in use (LogDirLockedError).
-    """
+    """Return the results that ``recover_directories`` would have. Write nothing."""
     total_progress, planned_logs = ProgressSum(progress), list[RecoveredLog]()
     with open_host(Settings()) as host:
         components = host.components(TopicConfig())

@@ -1,4 +1,4 @@
-"""Records as Arrow tables."""
+"""Records as Arrow tables. If pyarrow is not installed, functions raise PluginImportError with the extra to install."""
 
 from __future__ import annotations
 
@@ -55,18 +55,13 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
 
     Raises:
         ConfigError: a name is not the name of a column, a column is named twice, or ``columns`` is one string.
-        PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     schema: pyarrow.Schema = _schema(_pyarrow(), check_columns(columns))
     return schema
 
 
 def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Check names of columns of ``arrow_schema()``, and return the names as a tuple; return all names for None.
-
-    Raises:
-        ConfigError: a name is not the name of a column, a column is named twice, or ``columns`` is one string.
-    """
+    """Check names of columns of ``arrow_schema()``, and return the names as a tuple; return all names for None."""
     if columns is None:
         return ARROW_COLUMNS
     if isinstance(columns, str):
@@ -83,7 +78,7 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def arrow_fields(columns: Sequence[str] | None) -> Fields:
-    """Return the fields that a decoder must fill for these columns. Raise the errors of ``check_columns``."""
+    """Return the fields that a decoder must fill for these columns. Raise the errors of ``arrow_schema``."""
     fields = Fields(0)
     for name in check_columns(columns):
         fields |= _SOURCES[name]
@@ -98,7 +93,6 @@ def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[
     may be reused as soon as the next chunk is requested.
 
     Raises:
-        PluginImportError: pyarrow is not installed; the text names the extra to install.
         ConfigError: a chunk does not have a needed field; the text names the column. Or ``columns`` breaks a rule of
             ``arrow_schema``.
         InvalidRecordError: ``partition`` does not fit 32 bits.
@@ -128,7 +122,6 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch], columns: Sequence[str] |
 
     Raises:
         ConfigError: ``columns`` breaks a rule of ``arrow_schema``.
-        PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     pa = _pyarrow()
     table: pyarrow.Table = pa.Table.from_batches(list(batches), schema=_schema(pa, check_columns(columns)))
@@ -180,11 +173,7 @@ class ArrowBuffers(NamedTuple):
 
     @staticmethod
     def allocator() -> Callable[..., Any]:
-        """Return the allocator of buffers for ``ArrowBuffers``: pyarrow's ``allocate_buffer(size, resizable=False)``.
-
-        Raises:
-            PluginImportError: pyarrow is not installed; the text names the extra to install.
-        """
+        """Return the allocator of buffers for ``ArrowBuffers``: pyarrow's ``allocate_buffer(size, resizable=False)``."""
         allocate: Callable[..., Any] = _pyarrow().allocate_buffer
         return allocate
 
@@ -204,7 +193,6 @@ class ArrowBuffers(NamedTuple):
 
         Raises:
             OverflowError: ``number`` does not fit 32 bits.
-            PluginImportError: pyarrow is not installed; the text names the extra to install.
         """
         pa = _pyarrow()
         if rows > _SHARED_ROWS:

@@ -25,8 +25,6 @@ class Metric:
 
     Attributes:
         name: ``stratalog_``, the measured quantity and the unit; a counter's name ends with ``_total``.
-        kind: gauge, counter or histogram.
-        doc: description in one sentence.
         labels: names of the labels that distinguish the samples of this metric.
         kafka: Kafka's name of this metric; "" if Kafka has no such metric.
     """

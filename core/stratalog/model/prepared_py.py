@@ -50,17 +50,13 @@ class PreparedBatches:
             the batches are stored already, and are only indexed.
 
     Attributes:
-        magic: magic of all batches.
         data: the bytes; empty for stored batches.
-        size_bytes: size of ``data``.
-        batch_count: number of batches.
         span: number of offsets of the batches. A message of magic 0 or 1 has one offset for each of its records.
         last_offset: last offset of the last batch.
         largest_ms: the largest timestamp of the batches (ms since 1970).
         largest_offset: last offset of the first batch with the timestamp ``largest_ms``.
         has_producer: True if any batch has a producer id.
         is_control: True if the first batch is a control batch.
-        table: the header fields of the batches.
 
     Raises:
         ValueError: there are no batches.

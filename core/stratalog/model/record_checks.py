@@ -42,12 +42,7 @@ def checked_fields(
 
 
 def integer(name: str, value: Any, bits: int) -> int:
-    """Return ``value`` as an exact int, not as a subclass.
-
-    Raises:
-        WrongTypeError: the value is not an integer, or is a bool.
-        InvalidRecordError: the value does not fit a signed integer of ``bits`` bits.
-    """
+    """Return ``value`` as an exact int, not as a subclass."""
     if isinstance(value, bool):
         raise _wrong_type(name, "an int", value)
     try:

@@ -321,12 +321,7 @@ def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_byt
 
 
 def columns_of(records: Iterable[Record]) -> tuple[bytes, int, Iterator[memoryview]]:
-    """Return the arena, the count and the columns of records: first ``ROW_COLUMNS``, then ``FLAT_COLUMNS``.
-
-    Raises:
-        WrongTypeError: an item is not a Record.
-        InvalidRecordError: a header's name is not Unicode text, or keys, values and headers need more than 2 GiB.
-    """
+    """Return the arena, the count and the columns of records: first ``ROW_COLUMNS``, then ``FLAT_COLUMNS``."""
     columns = {name: array(code) for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items()}
     parts, arena_bytes, count = list[bytes](), 0, 0
 

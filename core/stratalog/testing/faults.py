@@ -159,10 +159,6 @@ class StoreBench:
     Calling the object opens a store of this directory. The object is a StoreOpener for SegmentStoreContract.
 
     Attributes:
-        provider: provider of the store.
-        location: location that the provider opens.
-        files: file system of the store.
-        limits: limits that are passed to the store.
         handles: descriptor pool; ``close`` closes it.
     """
 

@@ -62,7 +62,6 @@ class KafkaServer:
         engine: the engine of the server; a test can read topics, logs and offsets of groups without a client.
         bootstrap: host and port, for ``bootstrap.servers`` of clients.
         clock: the server's clock, which a test can move forward.
-        faults: faults that a test can apply.
     """
 
     engine: Engine

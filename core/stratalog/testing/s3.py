@@ -41,7 +41,6 @@ class LocalS3:
 
     Attributes:
         endpoint_url: ``http://127.0.0.1:port``.
-        bucket: name of the bucket.
         counts: number of requests so far, by S3's name of the operation (``GetObject``, ``ListObjectsV2``, ...).
     """
 

@@ -54,14 +54,9 @@ class TierLogReader(CheckedArguments):
     ``view`` returns the last known state from local disk, and ``refresh`` and ``root`` raise TierUnavailableError.
 
     Attributes:
-        name: name of the log.
-        topic_id: id of its topic.
         prefix: prefix of all keys of the log.
         components: objects that all logs of the tier share.
-        objects: the object store of the tier.
-        fetcher: reads the bytes of segments in the tier.
         availability: state of the tier's store.
-        pages: reads and writes pages of the log's manifest.
     """
 
     def __init__(self, name: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:

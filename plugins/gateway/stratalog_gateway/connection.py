@@ -38,12 +38,7 @@ class Requests(Protocol):
 
 
 class Connection:
-    """Connection of one client. Not thread-safe.
-
-    Args:
-        client_socket: socket of the client. The attribute ``socket`` contains it.
-        requests: handler of the requests.
-    """
+    """Connection of one client. Not thread-safe."""
 
     def __init__(self, client_socket: socket.socket, requests: Requests) -> None:
         self.socket, self._requests = client_socket, requests

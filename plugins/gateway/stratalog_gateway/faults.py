@@ -26,9 +26,6 @@ class Faults:
     Each context manager injects one fault while its block runs. It raises ConfigError for an API that the gateway does
     not announce. Two blocks of the same method with the same API must not overlap, because the end of the first block
     would end both faults. Blocks of ``not_leader`` may overlap.
-
-    Args:
-        clock: clock for the delays of ``slow``.
     """
 
     def __init__(self, clock: Clock) -> None:

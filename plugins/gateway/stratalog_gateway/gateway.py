@@ -29,7 +29,6 @@ class Gateway:
     Args:
         engine: stores the groups and transactions. If ``source`` is None, it also stores the logs. The caller closes
             it.
-        clock: clock for waits.
         source: topics and logs of another process, which clients can only read. If it is None, clients use the engine's
             logs.
         faults: faults that tests inject; None means no faults.

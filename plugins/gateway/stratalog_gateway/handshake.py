@@ -20,12 +20,7 @@ _NO_CERTIFICATES: Final = "none"
 
 
 class EndpointHandshake:
-    """Preparation of the connections of one listener. Thread-safe.
-
-    Raises:
-        ConfigError: a setting or a file of TLS or of SASL is wrong.
-        PluginImportError: a library that a mechanism needs is not installed.
-    """
+    """Preparation of the connections of one listener. Thread-safe."""
 
     def __init__(self, endpoint: Endpoint, node: Node, dispatch: Dispatch, permissions: Permissions | None) -> None:
         settings, protocol = node.settings, endpoint.protocol

@@ -34,14 +34,9 @@ class Listener:
 
     Args:
         endpoint: the address. The constructor replaces the port 0 by the port that the system has chosen.
-        handshake: prepares each connection.
         quotas: limits of connections, shared by all listeners.
-        clock: clock for waits.
         idle_ms: a connection is closed if its client neither sends nor receives bytes for this time.
         send_buffer_bytes: size of the send buffer of each connection; -1 means that the system chooses it.
-
-    Raises:
-        OSError: the address cannot be used.
     """
 
     def __init__(

@@ -52,11 +52,7 @@ class LogSource(Protocol):
         """Return the settings of a topic by key; raise UnknownTopicError if the topic does not exist."""
 
     def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
-        """Return the paths of the directories in service, each with the partitions whose logs are in it.
-
-        Raises:
-            StorageError: no directory is in service.
-        """
+        """Return the paths of the directories in service, each with the partitions whose logs are in it."""
 
     def offline_log_directories(self) -> tuple[str, ...]:
         """Return the paths of the directories that are out of service."""
@@ -67,7 +63,6 @@ class Node:
 
     Args:
         engine: stores groups and transactions, and creates and changes topics. The caller closes the engine.
-        clock: clock for waits.
         source: topics and logs that clients see; None means the engine.
 
     Attributes:
@@ -77,9 +72,6 @@ class Node:
         acls: the file of ACLs; None if ``acls.file`` is not set.
         users: the file of users; None if ``users.file`` is not set.
         changing_topics: lock that a handler holds while it creates, deletes or configures a topic.
-
-    Raises:
-        ConfigError: the file of quotas, of ACLs or of users is missing or wrong.
     """
 
     def __init__(self, engine: Engine, settings: GatewaySection, clock: Clock, source: LogSource | None = None) -> None:

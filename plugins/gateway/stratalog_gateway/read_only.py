@@ -57,8 +57,6 @@ class ReadOnlySource:
 
     Args:
         reader: reader of a tier or a directory. The caller closes the reader.
-        refresh_ms: time (ms) between two refreshes.
-        clock: clock for the wait between refreshes.
         ids_file: file in which the ids of all topics are stored for the next gateway with the same groups. None: ids
             are not stored.
 

@@ -130,11 +130,7 @@ def _settings(config: str | None, overrides: Mapping[str, object]) -> GatewaySec
 
 
 def _listener(text: str) -> str:
-    """Return the text of ``--listen`` as ``NAME://HOST:PORT``. NAME is PLAINTEXT if the text has no name.
-
-    Raises:
-        ConfigError: the text has no host, or no valid port.
-    """
+    """Return the text of ``--listen`` as ``NAME://HOST:PORT``. NAME is PLAINTEXT if the text has no name."""
     uri = text if "://" in text else f"PLAINTEXT://{text}"
     host, _, port = uri.partition("://")[2].rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:

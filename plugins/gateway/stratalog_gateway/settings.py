@@ -101,9 +101,6 @@ class GatewaySection(SecuritySection):
         """Return the endpoints of ``listeners``.
 
         If it is empty, return one PLAINTEXT endpoint at ``host`` and ``port``.
-
-        Raises:
-            ConfigError: a listener, its name or its protocol is wrong.
         """
         if not self.listeners:
             host = f"[{self.host}]" if ":" in self.host else self.host
@@ -127,9 +124,6 @@ class GatewaySection(SecuritySection):
         """Return the reason why a listener needs ``insecure``.
 
         Return "" if no listener needs it, or if ``insecure`` is set.
-
-        Raises:
-            ConfigError: a listener, its name or its protocol is wrong.
         """
         for endpoint in () if self.insecure else self.endpoints():
             if not is_loopback(endpoint.host) and not self.authenticates(endpoint):

@@ -151,7 +151,7 @@ class Duties:
     def select_logs(self, names: Iterable[TopicPartition] | None) -> list[Log]:
         """Return the logs with these names, in the order of ``names``. If None, return all open logs, sorted by name.
 
-        Raises the errors of ``OpenLogs.log``.
+        Raises the errors of ``Engine.log``.
         """
         if names is None:
             return [log for _, log in sorted(self._open_logs.logs.items())]
@@ -168,9 +168,6 @@ class Duties:
 
         A log has no result if it has no tier, is a follower, or sets ``remote.log.copy.disable``. ``progress`` is
         called with the bytes that were sent.
-
-        Raises:
-            ConfigError: the engine has no tier.
         """
         if self._tiering is None:
             raise ConfigError("no tier is configured, so segments cannot be offloaded: set tier to the URI of a tier")

@@ -29,10 +29,7 @@ class EngineState:
     """Snapshot of the state from which the metrics of an engine are read.
 
     Attributes:
-        failed_logs: number of logs that could not be opened.
-        dirs: log directories that could be opened.
         unreached: paths of log directories that could not be opened.
-        open_files: number of open descriptors and maps.
         listener_failures: number of failures of listeners, by plugin.
         tier_away: True while the tier is not used because its store was unavailable when the engine was opened.
         tier_failing: names of the logs whose last offload failed, or whose first manifest root could not be created.

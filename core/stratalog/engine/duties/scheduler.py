@@ -40,7 +40,6 @@ class DutyStatus:
     """Status of a duty.
 
     Attributes:
-        name: name of the duty.
         runs: number of runs, including failed ones.
         failures: number of failed runs.
         failing: number of failures since the last successful run.

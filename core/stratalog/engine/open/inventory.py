@@ -146,11 +146,7 @@ def format_inventory(inventory: Inventory) -> bytes:
 
 
 def parse_inventory(data: bytes, file: str) -> Inventory:
-    """Return the inventory from the contents of its file. ``file`` is the path, for error texts.
-
-    Raises:
-        CorruptCheckpointError: the file is malformed, or from a later release.
-    """
+    """Return the inventory from the contents of its file. ``file`` is the path, for error texts."""
     entries = parse_topics(data, file)
     body = json.loads(data)
     version, partitions = body.get("inventory"), body.get("partitions")

@@ -49,13 +49,7 @@ class OpenLogs:
         return partitions_of(self.names(), topic, self.places())
 
     def log(self, name: TopicPartition) -> Log:
-        """Return an open log.
-
-        Raises:
-            UnknownTopicError: the log does not exist here.
-            LogDirOfflineError: a directory that could not be opened may contain the log.
-            StorageError: the error with which the log could not be opened.
-        """
+        """Return an open log."""
         if name in self.failed:
             raise self.failed[name].with_traceback(None)
         log = self.logs.get(name)

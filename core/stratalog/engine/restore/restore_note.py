@@ -46,17 +46,13 @@ class RestoreNote:
 
 
 def read_note(directory: LogDir) -> RestoreNote | None:
-    """Return the note in a directory, or None if there is none. Raises the errors of ``parse_note``."""
+    """Return the note in a directory, or None if there is none; raise AttachError if it is malformed."""
     data = directory.store.read_small(RESTORE_NOTE_FILE)
     return None if data is None else parse_note(data, directory.store.path(RESTORE_NOTE_FILE))
 
 
 def parse_note(data: bytes, path: str) -> RestoreNote:
-    """Return the note from the content of its file. ``path`` is for error texts.
-
-    Raises:
-        AttachError: the content is malformed.
-    """
+    """Return the note from the content of its file. ``path`` is for error texts."""
     try:
         body = json.loads(data)
         items = {1: body["logs"]}[body["version"]].items()

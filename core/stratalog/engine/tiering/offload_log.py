@@ -38,7 +38,6 @@ class OffloadResult:
     """Result of one offload of one log.
 
     Attributes:
-        log: the log.
         segments: number of segments that were committed.
         size_bytes: size of the batches of these segments.
         tier_end: exclusive end offset of the tier afterwards. All records below it are in the tier or were deleted.
@@ -55,7 +54,6 @@ class TierLag:
     """Tier lag of one log: the closed segments below the last stable offset that are not in the tier.
 
     Attributes:
-        log: the log.
         segments: number of these segments.
         size_bytes: size of their batches that are not in the tier.
         lag_ms: time since the last write to the oldest of these segments; 0 if there are none.

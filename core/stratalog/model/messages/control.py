@@ -153,11 +153,7 @@ def control_key(kind: ControlType) -> bytes:
 
 
 def control_value(record: ControlRecord) -> bytes:
-    """Return the encoded value of a control record, in version 0 of its schema unless the record has a version.
-
-    Raises:
-        InvalidRecordError: a number or text of a quorum's record does not fit its field, or the version is unknown.
-    """
+    """Return the encoded value of a control record, in version 0 of its schema unless the record has a version."""
     if isinstance(record, EndMarker):
         return _END_MARKER.pack(0, record.coordinator_epoch)
     version = record.version if isinstance(record, LeaderChange) else 0

@@ -30,17 +30,17 @@ class SchemaReader:
         self._data, self._at = data, 0
 
     def version(self) -> int:
-        """Read the version number at the start of a structure; raise InvalidRecordError if there are too few bytes."""
+        """Read the version number at the start of a structure."""
         return self.number(VERSION_NUMBER)
 
     def number(self, layout: Struct) -> int:
-        """Read an integer of fixed size; ``layout`` has one field. Raise InvalidRecordError if the bytes end inside it."""
+        """Read an integer of fixed size; ``layout`` has one field."""
         return int(layout.unpack(self.take(layout.size))[0])
 
     def uvarint(self) -> int:
         """Read an unsigned varint of 32 bits; as in Kafka, higher bits are dropped.
 
-        Raise InvalidRecordError if the bytes end inside the varint, or if it is longer than five bytes.
+        Raise InvalidRecordError if the varint is longer than five bytes.
         """
         value = shift = 0
         while True:
@@ -61,7 +61,7 @@ class SchemaReader:
         return fields
 
     def take(self, size: int) -> bytes:
-        """Read ``size`` bytes; raise InvalidRecordError if there are fewer."""
+        """Read ``size`` bytes."""
         end = self._at + size
         if end > len(self._data):
             raise InvalidRecordError(f"{self.name} ends after {len(self._data)} bytes, inside its fields")

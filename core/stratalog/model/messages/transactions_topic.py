@@ -109,11 +109,7 @@ def parse_transaction_record(key: bytes | None, value: bytes | None) -> Transact
 
 
 def transaction_key(transactional_id: str) -> bytes:
-    """Return the encoded key of a record.
-
-    Raises:
-        InvalidRecordError: the id is longer than 32,767 bytes or not Unicode text.
-    """
+    """Return the encoded key of a record."""
     return TRANSACTION_KEY.encode(TransactionKey(transactional_id=transactional_id), 0)
 
 
@@ -121,8 +117,5 @@ def transaction_value(state: TransactionState, version: int) -> bytes:
     """Return the encoded value of a record, in version 0 or 1 of its schema.
 
     Version 0 leaves out ``previous_producer_id``, ``next_producer_id`` and ``client_transaction_version``.
-
-    Raises:
-        InvalidRecordError: a number or text does not fit its field, or the version is unknown.
     """
     return TRANSACTION_STATE.encode(state, version)

@@ -150,8 +150,6 @@ class Root:
     below the log start no longer belong to the log. Therefore increasing the log start rewrites no page.
 
     Attributes:
-        log: name of the log.
-        topic_id: id of its topic.
         version: 1 for the first root, one higher at each commit.
         commit_id: 32 random hex digits, by which a writer recognizes its own root after a lost reply.
         parent_sha256: hash of the bytes of the previous root, in hex; "" for the first root.

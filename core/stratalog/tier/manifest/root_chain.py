@@ -18,7 +18,6 @@ class ChainedRoot:
     """A stored root of a log, and its place in the chain of roots.
 
     Attributes:
-        version: version of the root.
         head: the root; None if it is damaged, or was deleted after it was listed.
         findings: findings about the root: it is damaged, roots before it are missing, or it does not follow them.
         has_loss: True if it is damaged, or roots before it are missing.

@@ -59,7 +59,6 @@ class ArchivedLog:
     """Result of one pass (``Archiver.run``) for one log.
 
     Attributes:
-        log: name of the log.
         directory: path of its log directory.
         segments: the number of segments that the pass committed.
         size_bytes: size of their ``.log`` files, as stated in the manifest. With the layout ``parquet``, this is the

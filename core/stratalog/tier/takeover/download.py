@@ -51,7 +51,6 @@ class RestorePlan:
 
     Attributes:
         source: name of the log in the tier.
-        topic_id: id of its topic in the tier.
         target: name of the log that the copy becomes.
         view: the state of the tier to copy.
         log_end: exclusive end offset of the copy.

@@ -38,7 +38,6 @@ class AttachedLog:
     """State of a log that was taken over from its tier, or of a partition that the tier lacks (``missing_partitions``).
 
     Attributes:
-        log: name of the log.
         topic_id: id of its topic; the takeover does not change it.
         leader_epoch: the new leader epoch, which fences the previous writer.
         log_start: the first offset that readers may read.

@@ -37,8 +37,6 @@ class RebuildReport:
     """Result of the rebuild of one log; in a dry run nothing was written.
 
     Attributes:
-        log: name of the log.
-        topic_id: id of its topic.
         start_offset: base offset of the first segment, which becomes the log start. The lost log start may be higher.
         end_offset: exclusive end offset of the last segment.
         segments: the number of segments.

@@ -250,9 +250,6 @@ def match_topics(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
     """Return the sorted names of topics that a regular expression matches completely.
 
     As in Kafka, internal topics are included. Source: apache/kafka TopicRegexResolver.
-
-    Raises:
-        RefusedError: the expression is not valid in RE2's syntax, which Kafka uses.
     """
     expression = compile_pattern("SubscribedTopicRegex", pattern)
     return tuple(sorted(filter(expression.fullmatch, topics)))

@@ -232,9 +232,6 @@ class GroupTable:
 
         If the change cannot be stored, a group of the consumer protocol is removed from memory, and the next request
         loads its stored state. For a classic group, the next request stores the change.
-
-        Raises:
-            StorageError: a change of a group of the consumer protocol could not be stored.
         """
         group = entry.group
         if entry.presence is Presence.REMOVED:

@@ -35,9 +35,6 @@ class StoredGroups:
         """Return a group with its stored state.
 
         If no state is stored, return a new classic group. The sessions of members restart.
-
-        Raises:
-            StorageError: the state cannot be read.
         """
         records, now_ns = self._node.engine.group_states().states(name), self._node.now_ns()
         group = restore_group(name, records)
@@ -55,22 +52,14 @@ class StoredGroups:
         return ClassicGroup(name) if metadata is None else _restore_classic(name, metadata, now_ns)
 
     def store_consumer(self, group: ConsumerGroup, records: Records) -> None:
-        """Store the changes from ``group.stored_records`` to ``records``, for a group of the consumer protocol.
-
-        Raises:
-            StorageError: the records could not be appended.
-        """
+        """Store the changes from ``group.stored_records`` to ``records``, for a group of the consumer protocol."""
         changed = changes(group.stored_records, records)
         if changed:
             self._node.engine.group_states().store_states(group.name, changed, "written")
         group.stored_records = records
 
     def store_classic(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Store the present generation of a classic group, with assignments by member id.
-
-        Raises:
-            StorageError: the record could not be appended.
-        """
+        """Store the present generation of a classic group, with assignments by member id."""
         value = GroupMetadata(
             protocol_type=group.protocol_type or "",
             generation=group.generation,

@@ -279,11 +279,7 @@ def _synonym(make: Maker, name: str, value: object, source: int) -> Any:
 def describe_settings(
     node: Node, make: Maker, topic: str, kind: str, *, has_synonyms: bool = False, has_docs: bool = False
 ) -> tuple[Any, ...]:
-    """Return the settings of a topic as messages of kio's class ``kind``.
-
-    Raises:
-        UnknownTopicError: the topic does not exist.
-    """
+    """Return the settings of a topic as messages of kio's class ``kind``."""
     return tuple(
         make.part(
             kind,

@@ -50,9 +50,6 @@ class Api(NamedTuple):
     """An announced API of the gateway.
 
     Attributes:
-        name: Kafka's name.
-        first: first version that the gateway serves.
-        last: last version that the gateway serves, inclusive.
         handle: handler; None for Produce and Fetch, whose handlers decode the request themselves.
         code_of: returns the error code of the response for an error of the handler.
     """

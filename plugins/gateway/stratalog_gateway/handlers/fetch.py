@@ -38,9 +38,6 @@ _MAX_BYTES: Final = 55 << 20  # Kafka's fetch.max.bytes of the broker
 class _ReadPass:
     """The results of one pass over all partitions.
 
-    Args:
-        remaining_bytes: maximum size of all batches.
-
     Attributes:
         remaining_bytes: maximum size of the batches that can still be added.
         results: one result for each partition.

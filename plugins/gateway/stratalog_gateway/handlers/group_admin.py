@@ -14,11 +14,7 @@ _FIRST_WITH_NOT_FOUND: Final = 6  # first version of DescribeGroups with an erro
 
 
 def list_groups(request: Request) -> Any:
-    """Return the response with the groups that the client may see, filtered by the requested states and types.
-
-    Raises:
-        StorageError: a group cannot be loaded.
-    """
+    """Return the response with the groups that the client may see, filtered by the requested states and types."""
     make, table = request.make, request.groups.table
     states = {state.lower() for state in request.field("states_filter", ())}
     types = {kind.lower() for kind in request.field("types_filter", ())}

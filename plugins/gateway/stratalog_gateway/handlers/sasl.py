@@ -51,11 +51,8 @@ class SaslRequests:
 
     Args:
         client: client of the connection. The authentication sets its principal.
-        dispatch: handler of the requests of an authenticated client.
         mechanisms: functions that begin an authentication, by the name of the mechanism.
-        settings: time limits, and the maximum size of a request before authentication.
         request_bytes: maximum size of a request after authentication.
-        clock: clock for the time limits and delays.
     """
 
     def __init__(

@@ -116,7 +116,6 @@ def load_acls(path: Path) -> Acls:
 
     Raises:
         ConfigError: the file or one of its ACLs is wrong. If an ACL is wrong, the error contains its index, from 0.
-        OSError: the file cannot be read.
     """
     items: Any = read_field(path, VERSION, "acls", list)
     return Acls(_acl(item, f"{path} acls[{number}]") for number, item in enumerate(items))

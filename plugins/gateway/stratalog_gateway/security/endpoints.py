@@ -41,7 +41,6 @@ class Endpoint:
     """Name, protocol and addresses of one listener.
 
     Attributes:
-        host: address to listen on.
         port: port to listen on. The listener replaces 0 by the free port that the system has chosen.
         advertised_host: host in metadata, to which clients connect.
         advertised_port: port in metadata, to which clients connect; 0 means ``port``.

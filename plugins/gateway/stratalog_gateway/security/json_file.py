@@ -18,9 +18,6 @@ def replace_json(path: Path, contents: object) -> None:
     Only the owner can read the file. After a crash, the old or the new file is complete.
 
     If ``path`` is a symbolic link, the target of the link is replaced.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     files, path = Env().files, path.resolve()
     temporary = f"{path}.{secrets.token_hex(4)}.tmp"
@@ -48,7 +45,6 @@ def read_field(path: Path, version: int, field: str, kind: type[list[object] | d
     Raises:
         ConfigError: the file contains no JSON object, its field "version" does not have the value ``version``, or the
             field ``field`` is missing or not of type ``kind``.
-        OSError: the file cannot be read.
     """
     try:
         contents = json.loads(path.read_bytes())

@@ -218,11 +218,6 @@ def enabled_mechanisms(
 ) -> Mapping[str, Callable[[], Mechanism]]:
     """Return the enabled mechanisms by name, each as a function that begins an authentication.
 
-    Args:
-        settings: settings of the gateway.
-        users: the users of PLAIN and SCRAM; None if ``users.file`` is not set.
-        clock: clock for the time between checks of the file with OAUTHBEARER's keys.
-
     Raises:
         ConfigError: no mechanism is enabled, the keys of OAUTHBEARER are missing or wrong, or ``users`` is None
             although PLAIN or SCRAM is enabled.

@@ -76,13 +76,9 @@ class Quotas:
 
     Args:
         path: path of the file; "" means no quotas.
-        clock: clock for rates and for checks of the file.
 
     Attributes:
         file: the limits in the file; None if ``path`` is empty.
-
-    Raises:
-        ConfigError: the file is missing or wrong.
     """
 
     def __init__(self, path: str, clock: Clock) -> None:
@@ -161,7 +157,6 @@ def load_quotas(path: Path) -> Table:
 
     Raises:
         ConfigError: the file or one of its quotas is wrong. If a quota is wrong, the error contains its index, from 0.
-        OSError: the file cannot be read.
     """
     items: Any = read_field(path, _VERSION, "quotas", list)
     table: dict[tuple[Entity, str], float] = {}

@@ -36,9 +36,6 @@ class TlsContext:
 
     If a file changes, new connections use the new contents. Open connections do not change. ``client_auth`` is "none",
     "requested" or "required", and applies to the certificates of clients.
-
-    Raises:
-        ConfigError: a file or a setting is missing or wrong.
     """
 
     def __init__(self, settings: SecuritySection, client_auth: str, clock: Clock) -> None:

@@ -72,12 +72,7 @@ def normalize(text: str) -> str:
 
 
 def load_users(path: Path) -> Users:
-    """Return the credentials in a file, by user name and mechanism.
-
-    Raises:
-        ConfigError: the file has another format.
-        OSError: the file cannot be read.
-    """
+    """Return the credentials in a file, by user name and mechanism."""
     users: Any = read_field(path, _VERSION, "users", dict)
     credentials: dict[str, dict[str, Credential]] = {}
     for name, by_mechanism in users.items():

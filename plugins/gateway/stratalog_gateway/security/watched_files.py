@@ -34,7 +34,6 @@ class WatchedFiles(Generic[T]):
 
     Args:
         load: function that reads the files. It raises ConfigError, OSError or ValueError if a file is wrong.
-        clock: clock for the time between checks.
 
     Raises:
         ConfigError: a file is missing or wrong, or cannot be read.
@@ -107,10 +106,6 @@ class EditedFile(Generic[T]):
     Args:
         load: function that reads the file, and raises ConfigError if the file is wrong.
         save: function that replaces the file durably, and raises OSError if the file cannot be written.
-        clock: clock for the time between checks of the file.
-
-    Raises:
-        ConfigError: the file is missing or wrong.
     """
 
     def __init__(self, path: str, load: Callable[[Path], T], save: Callable[[Path, T], None], clock: Clock) -> None:

@@ -56,11 +56,7 @@ class Header(NamedTuple):
 
 
 def read_header(data: memoryview) -> Header:
-    """Return the header of a request. The header may contain an unknown API or version.
-
-    Raises:
-        MalformedRequestError: the request is shorter than its header.
-    """
+    """Return the header of a request. The header may contain an unknown API or version."""
     if len(data) < _HEADER.size:
         raise MalformedRequestError(f"a request of {len(data)} bytes has no header")
     api, version, correlation_id, size = _HEADER.unpack_from(data, 0)
@@ -72,11 +68,7 @@ def read_header(data: memoryview) -> Header:
 
 
 def read_body(header: Header, data: memoryview) -> Any:
-    """Return the body of a request as an instance of kio's class for its API and version.
-
-    Raises:
-        MalformedRequestError: the body does not fit its schema.
-    """
+    """Return the body of a request as an instance of kio's class for its API and version."""
     schema, reader = _request(header.api, header.version)
     read = Reader(data, header.body_at, flexible=schema.__flexible__)
     read.skip_tags()
