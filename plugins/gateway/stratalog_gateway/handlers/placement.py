@@ -55,18 +55,23 @@ def _move(node: Node, topic: str, partition: int, path: str) -> int:
 def alter_partition_reassignments(request: Request) -> Any:
     """Return the response.
 
-    Reassignments to this broker are accepted without effect. All other reassignments are refused.
+    Reassignments to this broker are accepted without effect. All other reassignments are refused. A client without
+    permission gets the error also for each partition, because Kafka's Java client expects the partitions.
     """
-    require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    with Outcome() as access:
+        require(request.client, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def check(topic: Any, partition: Any) -> Any:
         number = partition.partition_index
-        error, message = _check_reassignment(request.node, topic.name, number, partition.replicas)
+        error, message = access.code, access.message
+        if not error:
+            error, message = _check_reassignment(request.node, topic.name, number, partition.replicas)
         return request.make.part(
             "ReassignablePartitionResponse", partition_index=number, error_code=error, error_message=message
         )
 
-    return request.make(responses=answer_partitions(request, "ReassignableTopicResponse", check))
+    responses = answer_partitions(request, "ReassignableTopicResponse", check)
+    return request.make(error_code=access.code, error_message=access.message, responses=responses)
 
 
 def _check_reassignment(

@@ -266,7 +266,12 @@ def alter_replica_log_dirs(wire: Direct) -> int:
 
 
 def alter_partition_reassignments(wire: Direct) -> int:
-    return int(wire.ask("AlterPartitionReassignments", 0, timeout=SECOND, topics=()).error_code)
+    api = "AlterPartitionReassignments"
+    partition = part(api, 0, "ReassignablePartition", partition_index=0, replicas=(1,))
+    topic = part(api, 0, "ReassignableTopic", name="orders", partitions=(partition,))
+    answer = wire.ask(api, 0, timeout=SECOND, topics=(topic,))
+    assert answer.responses[0].partitions[0].error_code == answer.error_code  # Java clients count the partitions
+    return int(answer.error_code)
 
 
 def list_partition_reassignments(wire: Direct) -> int:
