@@ -530,16 +530,18 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
         checked_results = wire.ask("CreateTopics", 7, topics=checked, timeout=SECOND, validate_only=True).topics
         assert [item.error_code for item in checked_results] == [0, 17, 17, 17, 40]
         assert list(gateway.engine.topics()) == ["orders"]
-        for count, code in ((2, 37), (4, 0)):
+        for count, code, text in (
+            (1, 37, "The topic orders currently has 2 partition(s); 1 would not be an increase."),
+            (2, 37, "Topic already has 2 partition(s)."),
+            (4, 0, None),
+        ):
             resized_topic = part(
                 "CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None
             )
-            assert (
-                wire.ask("CreatePartitions", 3, topics=(resized_topic,), timeout=SECOND, validate_only=False)
-                .results[0]
-                .error_code
-                == code
-            )
+            [resized] = wire.ask(
+                "CreatePartitions", 3, topics=(resized_topic,), timeout=SECOND, validate_only=False
+            ).results
+            assert (resized.error_code, resized.error_message) == (code, text)
         twice = tuple(
             part("CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None)
             for count in (5, 6)

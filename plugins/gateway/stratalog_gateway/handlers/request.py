@@ -82,7 +82,12 @@ class Response(NamedTuple):
             transfer.release()
 
 
-_REFUSED: Final = "Authorization failed."
+_REFUSALS: Final = {  # Kafka's texts
+    Code.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    Code.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    Code.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")  # the rule of Engine.create_topic
 ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
@@ -91,7 +96,7 @@ def require(client: Client, operation: Operation, kind: ResourceType, name: str)
     """Raise RefusedError if a client has no right to perform an operation on a resource."""
     code = client.refusal(operation, kind, name)
     if code:
-        raise RefusedError(code, _REFUSED)
+        raise RefusedError(code, _REFUSALS[code])
 
 
 def require_group(request: Request) -> None:

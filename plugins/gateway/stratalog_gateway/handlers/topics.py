@@ -34,7 +34,9 @@ def _create(request: Request, topic: Any, times: int) -> Any:
         if times > 1:
             raise RefusedError(Code.INVALID_REQUEST, f"topic {topic.name} is in the request twice")
         if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
-            require(request.client, Operation.CREATE, ResourceType.TOPIC, topic.name)
+            code = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, topic.name)
+            if code:
+                raise RefusedError(code, "Authorization failed.")  # Kafka's text for CreateTopics
         _check_new(node, topic, count)
         _check_free(node, topic.name)
         nulls = ",".join(setting.name for setting in topic.configs if setting.value is None)
@@ -160,10 +162,10 @@ def _add(request: Request, topic: Any, times: int) -> None:
         raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC)
     count = len(info.partitions)
     if topic.count <= count:
-        reason = (
-            f"Topic currently has {count} partitions, which is {'' if topic.count == count else 'higher than '}the "
-        )
-        raise RefusedError(Code.INVALID_PARTITIONS, f"{reason}requested {topic.count}.")
+        reason = f"The topic {topic.name} currently has {count} partition(s); {topic.count} would not be an increase."
+        if topic.count == count:
+            reason = f"Topic already has {count} partition(s)."
+        raise RefusedError(Code.INVALID_PARTITIONS, reason)
     if topic.assignments is not None:
         if len(topic.assignments) != topic.count - count:
             raise RefusedError(

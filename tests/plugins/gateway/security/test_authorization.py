@@ -537,6 +537,19 @@ def test_the_error_of_a_missing_topic_names_no_topic_that_the_client_may_not_des
     assert (produced.error_code, produced.error_message) == (3, text)
 
 
+def test_refusals_have_the_texts_of_a_broker(bed: Bed) -> None:
+    wire = bed.of("nobody")
+    topic = part("CreateTopics", 5, "CreatableTopic", name="fresh", num_partitions=1, replication_factor=1,
+                 assignments=(), configs=())  # fmt: skip
+    [created] = wire.ask("CreateTopics", 5, topics=(topic,), timeout=SECOND, validate_only=False).topics
+    [deleted] = wire.ask("DeleteTopics", 5, topic_names=("orders",), timeout=SECOND).responses
+    acls = wire.ask("DescribeAcls", 1, resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
+                    principal_filter=None, host_filter=None, operation=1, permission_type=1)  # fmt: skip
+    assert (created.error_message, deleted.error_message, acls.error_message) == (
+        "Authorization failed.", "Topic authorization failed.", "Cluster authorization failed.",
+    )  # fmt: skip
+
+
 def test_a_hidden_topic_with_an_id_has_no_name(bed: Bed) -> None:
     topic_id = bed.engine.topics()["prices"].topic_id
     assert topic_id is not None
