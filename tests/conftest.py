@@ -91,6 +91,8 @@ def pytest_collection() -> Iterator[None]:
     try:
         return (yield)
     finally:
+        # in Python 3.14, Hypothesis warns if it makes its random generator after gc.freeze()
+        hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         gc.enable()
@@ -120,7 +122,8 @@ def _plugins_found_once() -> Iterator[None]:
         if not criteria or (*added, *path) != tuple(sys.path):  # without criteria, Python 3.11 returns a mapping
             return search(**criteria)
         distributions = [*importlib.metadata.distributions(path=added)]
-        hidden = {distribution.name for distribution in distributions}
+        # a distribution without metadata has no name, and Python 3.14 warns if it is read
+        hidden = {distribution.name for distribution in distributions if "Name" in set(distribution.metadata)}
         points = [point for one in distributions for point in one.entry_points if point.matches(**criteria)]
         points += (point for point in installed.select(**criteria) if point.dist.name not in hidden)
         return importlib.metadata.EntryPoints(points)

@@ -151,7 +151,8 @@ def test_chunks_are_read_one_by_one_and_released() -> None:
     table = to_arrow(chunks(), 3)
     gc.collect()
     assert table.num_rows == 150
-    assert [sys.getrefcount(arena) for arena in arenas] == [sys.getrefcount(bytes(bytearray(9))) + 2] * 3
+    [unshared] = [sys.getrefcount(arena) for arena in [bytes(bytearray(9))]]  # the number depends on Python's version
+    assert [sys.getrefcount(arena) for arena in arenas] == [unshared] * 3
     assert max(counts) <= min(counts) + 1
 
 
