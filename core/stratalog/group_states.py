@@ -30,23 +30,10 @@ from stratalog.model.messages.offsets_topic import (
 )
 
 __all__ = [
-    "ConsumerGroupMember",
-    "ConsumerGroupMetadata",
-    "CurrentMemberAssignment",
-    "GroupKey",
-    "GroupMember",
-    "GroupMetadata",
-    "GroupStates",
-    "MemberKey",
-    "OffsetsKey",
-    "OffsetsRecord",
-    "OffsetsType",
-    "RegularExpressionKey",
-    "ResolvedRegularExpression",
-    "TargetAssignmentMember",
-    "TargetAssignmentMetadata",
-    "TopicIdPartitions",
-]
+    "ConsumerGroupMember", "ConsumerGroupMetadata", "CurrentMemberAssignment", "GroupKey", "GroupMember",
+    "GroupMetadata", "GroupStates", "MemberKey", "OffsetsKey", "OffsetsRecord", "OffsetsType", "RegularExpressionKey",
+    "ResolvedRegularExpression", "TargetAssignmentMember", "TargetAssignmentMetadata", "TopicIdPartitions",
+]  # fmt: skip
 
 
 class GroupStates(Protocol):

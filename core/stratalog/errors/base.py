@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 __all__ = [
-    "AttachError",
-    "ConfigError",
-    "InvalidTopicError",
-    "PluginClashError",
-    "PluginError",
-    "PluginImportError",
-    "PolicyViolationError",
-    "StorageError",
-    "TopicExistsError",
-    "UnknownComponentError",
-    "UnknownSettingError",
-    "UnknownTopicError",
-    "WrongTypeError",
-]
+    "AttachError", "ConfigError", "InvalidTopicError", "PluginClashError", "PluginError", "PluginImportError",
+    "PolicyViolationError", "StorageError", "TopicExistsError", "UnknownComponentError", "UnknownSettingError",
+    "UnknownTopicError", "WrongTypeError",
+]  # fmt: skip
 
 
 class StorageError(Exception):

@@ -5,16 +5,9 @@ from __future__ import annotations
 from stratalog.errors.base import StorageError
 
 __all__ = [
-    "CorruptBatchError",
-    "CorruptCheckpointError",
-    "CorruptIndexError",
-    "CorruptManifestError",
-    "CorruptObjectError",
-    "CorruptSnapshotError",
-    "CorruptionError",
-    "DecompressedSizeError",
-    "TamperedManifestError",
-]
+    "CorruptBatchError", "CorruptCheckpointError", "CorruptIndexError", "CorruptManifestError", "CorruptObjectError",
+    "CorruptSnapshotError", "CorruptionError", "DecompressedSizeError", "TamperedManifestError",
+]  # fmt: skip
 
 
 class CorruptionError(StorageError):

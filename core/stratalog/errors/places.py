@@ -5,28 +5,11 @@ from __future__ import annotations
 from stratalog.errors.base import StorageError
 
 __all__ = [
-    "BucketNotFoundError",
-    "DiskFullError",
-    "FileReplacedError",
-    "LocalLimitError",
-    "LogDirError",
-    "LogDirLockedError",
-    "LogDirNotFoundError",
-    "LogDirOfflineError",
-    "LogDirPermissionError",
-    "NotAFileError",
-    "ObjectNotFoundError",
-    "OutOfResourcesError",
-    "ReadOnlyError",
-    "SegmentGoneError",
-    "StoreError",
-    "StorePermissionError",
-    "StoreThrottledError",
-    "StoreTimeoutError",
-    "StoreUntrustedError",
-    "SystemLimitError",
-    "TierUnavailableError",
-]
+    "BucketNotFoundError", "DiskFullError", "FileReplacedError", "LocalLimitError", "LogDirError", "LogDirLockedError",
+    "LogDirNotFoundError", "LogDirOfflineError", "LogDirPermissionError", "NotAFileError", "ObjectNotFoundError",
+    "OutOfResourcesError", "ReadOnlyError", "SegmentGoneError", "StoreError", "StorePermissionError",
+    "StoreThrottledError", "StoreTimeoutError", "StoreUntrustedError", "SystemLimitError", "TierUnavailableError",
+]  # fmt: skip
 
 
 class LogDirError(StorageError):

@@ -5,28 +5,13 @@ from __future__ import annotations
 from stratalog.errors.base import StorageError
 
 __all__ = [
-    "ConcurrentTransactionsError",
-    "InvalidProducerEpochError",
-    "InvalidProducerIdMappingError",
-    "InvalidRecordError",
-    "InvalidTimestampError",
-    "InvalidTxnStateError",
-    "NoOffsetError",
-    "OffsetOutOfRangeError",
-    "OffsetsExhaustedError",
-    "OffsetsOutOfOrderError",
-    "OutOfOrderSequenceError",
-    "ProducerFencedError",
-    "RecordBatchTooLargeError",
-    "RecordError",
-    "RecordTooLargeError",
-    "SerializationError",
-    "TransactionAbortedError",
-    "TransactionCoordinatorFencedError",
-    "UnexpectedAppendOffsetError",
-    "UnsupportedCompressionError",
+    "ConcurrentTransactionsError", "InvalidProducerEpochError", "InvalidProducerIdMappingError", "InvalidRecordError",
+    "InvalidTimestampError", "InvalidTxnStateError", "NoOffsetError", "OffsetOutOfRangeError", "OffsetsExhaustedError",
+    "OffsetsOutOfOrderError", "OutOfOrderSequenceError", "ProducerFencedError", "RecordBatchTooLargeError",
+    "RecordError", "RecordTooLargeError", "SerializationError", "TransactionAbortedError",
+    "TransactionCoordinatorFencedError", "UnexpectedAppendOffsetError", "UnsupportedCompressionError",
     "UnsupportedForMessageFormatError",
-]
+]  # fmt: skip
 
 
 class RecordError(StorageError):

@@ -5,17 +5,9 @@ from __future__ import annotations
 from stratalog.errors.base import StorageError
 
 __all__ = [
-    "ClosedError",
-    "EngineAheadError",
-    "EpochsExhaustedError",
-    "FencedEpochError",
-    "LogInUseError",
-    "NotLeaderOrFollowerError",
-    "OffsetInTierError",
-    "ReplicaError",
-    "StaleLeaderEpochError",
-    "UnknownLeaderEpochError",
-]
+    "ClosedError", "EngineAheadError", "EpochsExhaustedError", "FencedEpochError", "LogInUseError",
+    "NotLeaderOrFollowerError", "OffsetInTierError", "ReplicaError", "StaleLeaderEpochError", "UnknownLeaderEpochError",
+]  # fmt: skip
 
 
 class FencedEpochError(StorageError):

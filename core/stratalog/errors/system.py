@@ -22,13 +22,7 @@ from stratalog.errors.places import (
 
 HANDLE_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE})  # closing another file helps
 FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-TRANSIENT_ERRNOS: Final = HANDLE_ERRNOS | {
-    errno.ENOMEM,
-    errno.EINTR,
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.ENOLCK,
-}
+TRANSIENT_ERRNOS: Final = HANDLE_ERRNOS | {errno.ENOMEM, errno.EINTR, errno.EAGAIN, errno.EBUSY, errno.ENOLCK}
 MISSING_ERRNOS: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 MISPLACED_ERRNOS: Final = frozenset({errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.ENOTEMPTY, errno.ENAMETOOLONG})
 REFUSED_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM})

@@ -15,14 +15,6 @@ from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritte
 from stratalog.writing.write_target import WriteTarget
 
 __all__ = [
-    "BulkWriter",
-    "MergePlan",
-    "Published",
-    "ReplaceSpan",
-    "Rewritten",
-    "Stage",
-    "StagedSegment",
-    "WriteMark",
-    "WriteTarget",
-    "commit_offsets",
-]
+    "BulkWriter", "MergePlan", "Published", "ReplaceSpan", "Rewritten", "Stage", "StagedSegment", "WriteMark",
+    "WriteTarget", "commit_offsets",
+]  # fmt: skip

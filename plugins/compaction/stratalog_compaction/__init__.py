@@ -25,34 +25,24 @@ def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
     """Return the providers of the cleanup policies in this package."""
     return (
         Provider(
-            name="delete",
-            open=_opener("delete", "DeletePolicy", needs_chance=False),
+            name="delete", open=_opener("delete", "DeletePolicy", needs_chance=False),
             capabilities=("time", "size", "start offset", "local tier"),
         ),
         Provider(
-            name="compact",
-            open=_opener("compact", "CompactPolicy"),
-            capabilities=("latest by key", "start offset"),
+            name="compact", open=_opener("compact", "CompactPolicy"), capabilities=("latest by key", "start offset"),
             extensions=("stratalog_compaction.keymap_c",),
         ),
         Provider(
-            name="latest_by_timestamp",
-            open=_opener("latest", "LatestByTimestampPolicy"),
-            capabilities=("latest by timestamp",),
-            extensions=("stratalog_compaction.versions_c",),
+            name="latest_by_timestamp", open=_opener("latest", "LatestByTimestampPolicy"),
+            capabilities=("latest by timestamp",), extensions=("stratalog_compaction.versions_c",),
         ),
         Provider(
-            name="latest_by_header",
-            open=_opener("latest", "LatestByHeaderPolicy"),
-            topic_section=HeaderSection,
+            name="latest_by_header", open=_opener("latest", "LatestByHeaderPolicy"), topic_section=HeaderSection,
             capabilities=("latest by a number in a header",),
             extensions=("stratalog_compaction.versions_c", "stratalog_compaction.headers_c"),
         ),
         Provider(
-            name="ttl",
-            open=_opener("ttl", "TtlPolicy", needs_chance=False),
-            topic_section=TtlSection,
-            capabilities=("expiry by timestamp", "by header"),
-            extensions=("stratalog_compaction.headers_c",),
+            name="ttl", open=_opener("ttl", "TtlPolicy", needs_chance=False), topic_section=TtlSection,
+            capabilities=("expiry by timestamp", "by header"), extensions=("stratalog_compaction.headers_c",),
         ),
-    )
+    )  # fmt: skip

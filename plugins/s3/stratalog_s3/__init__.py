@@ -12,7 +12,8 @@ of uploads. If a tier option has the name of a setting, it overrides the setting
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Final
 
 from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
@@ -23,68 +24,45 @@ GENERIC_SCHEMES: Final = frozenset({
 })  # fmt: skip
 
 
+def _opener(module: str, function: str) -> Callable[[OpenContext], ObjectStore]:
+    """Return a function that opens a store with ``function`` in ``module``, and imports the module only then.
+
+    The import of asyncio and fsspec takes a quarter of a second.
+    """
+
+    def open_store(context: OpenContext) -> ObjectStore:
+        store: ObjectStore = getattr(import_module(f"stratalog_s3.{module}"), function)(context)
+        return store
+
+    return open_store
+
+
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
     """Return the providers of the stores. fsspec is imported when the first store that needs fsspec is opened."""
     return (
         Provider(
-            name="s3",
-            open=_open_s3,
-            schemes=frozenset({"s3", "s3a"}),
-            engine_section=S3Section,
+            name="s3", open=_opener("s3", "open_s3"), schemes=frozenset({"s3", "s3a"}), engine_section=S3Section,
             capabilities=("atomic create", "batch delete", "checksums"),
         ),
-        Provider(name="file", open=_open_file, schemes=frozenset({"file"}), capabilities=("atomic create",)),
-        Provider(name="memory", open=_open_memory, schemes=frozenset({"memory"}), capabilities=("atomic create",)),
         Provider(
-            name="gcs",
-            open=_open_conditional,
-            schemes=frozenset({"gs", "gcs"}),
-            engine_section=TransportSection,
-            capabilities=("atomic create", "needs gcsfs"),
+            name="file", open=_opener("file", "open_file"), schemes=frozenset({"file"}),
+            capabilities=("atomic create",),
         ),
         Provider(
-            name="abfs",
-            open=_open_conditional,
-            schemes=frozenset({"abfs", "abfss", "az"}),
-            engine_section=TransportSection,
-            capabilities=("atomic create", "needs adlfs"),
+            name="memory", open=_opener("memory", "open_memory"), schemes=frozenset({"memory"}),
+            capabilities=("atomic create",),
         ),
         Provider(
-            name="fsspec",
-            open=_open_generic,
-            schemes=GENERIC_SCHEMES,
-            engine_section=TransportSection,
-            capabilities=("single writer only",),
+            name="gcs", open=_opener("conditional", "open_conditional"), schemes=frozenset({"gs", "gcs"}),
+            engine_section=TransportSection, capabilities=("atomic create", "needs gcsfs"),
         ),
-    )
-
-
-def _open_s3(context: OpenContext) -> ObjectStore:
-    from stratalog_s3.s3 import open_s3  # noqa: PLC0415 - asyncio and fsspec take a quarter of a second
-
-    return open_s3(context)
-
-
-def _open_file(context: OpenContext) -> ObjectStore:
-    from stratalog_s3.file import open_file  # noqa: PLC0415 - only if the store is used
-
-    return open_file(context)
-
-
-def _open_memory(context: OpenContext) -> ObjectStore:
-    from stratalog_s3.memory import open_memory  # noqa: PLC0415 - imports fsspec
-
-    return open_memory(context)
-
-
-def _open_conditional(context: OpenContext) -> ObjectStore:
-    from stratalog_s3.conditional import open_conditional  # noqa: PLC0415 - imports fsspec
-
-    return open_conditional(context)
-
-
-def _open_generic(context: OpenContext) -> ObjectStore:
-    from stratalog_s3.store import open_generic  # noqa: PLC0415 - imports fsspec
-
-    return open_generic(context)
+        Provider(
+            name="abfs", open=_opener("conditional", "open_conditional"), schemes=frozenset({"abfs", "abfss", "az"}),
+            engine_section=TransportSection, capabilities=("atomic create", "needs adlfs"),
+        ),
+        Provider(
+            name="fsspec", open=_opener("store", "open_generic"), schemes=GENERIC_SCHEMES,
+            engine_section=TransportSection, capabilities=("single writer only",),
+        ),
+    )  # fmt: skip

@@ -32,25 +32,10 @@ if TYPE_CHECKING:
     from stratalog_spark.source import StratalogSource
 
 __all__ = [
-    "DeltaTable",
-    "IcebergTable",
-    "Maintenance",
-    "StratalogSource",
-    "catalog_jar",
-    "compact",
-    "convert",
-    "erase",
-    "export",
-    "import_topics",
-    "local_session",
-    "map_in_arrow",
-    "merge",
-    "register",
-    "stats",
-    "sync",
-    "use_java",
+    "DeltaTable", "IcebergTable", "Maintenance", "StratalogSource", "catalog_jar", "compact", "convert", "erase",
+    "export", "import_topics", "local_session", "map_in_arrow", "merge", "register", "stats", "sync", "use_java",
     "verify",
-]
+]  # fmt: skip
 
 _MODULES: Final = {
     "DeltaTable": "lake.delta_table",

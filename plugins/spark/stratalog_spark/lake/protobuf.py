@@ -21,21 +21,10 @@ _WRAPPERS: Final = frozenset(
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 _PRIMITIVES: Final[dict[str, Any]] = {  # by the names of FieldDescriptor.TYPE_
-    "DOUBLE": pa.float64(),
-    "FLOAT": pa.float32(),
-    "INT64": pa.int64(),
-    "SINT64": pa.int64(),
-    "SFIXED64": pa.int64(),
-    "INT32": pa.int32(),
-    "SINT32": pa.int32(),
-    "SFIXED32": pa.int32(),
-    "UINT32": pa.int64(),
-    "FIXED32": pa.int64(),
-    "BOOL": pa.bool_(),
-    "STRING": pa.string(),
-    "BYTES": pa.binary(),
-    "ENUM": pa.string(),
-}
+    "DOUBLE": pa.float64(), "FLOAT": pa.float32(), "BOOL": pa.bool_(), "STRING": pa.string(), "BYTES": pa.binary(),
+    "ENUM": pa.string(), "INT64": pa.int64(), "SINT64": pa.int64(), "SFIXED64": pa.int64(), "INT32": pa.int32(),
+    "SINT32": pa.int32(), "SFIXED32": pa.int32(), "UINT32": pa.int64(), "FIXED32": pa.int64(),
+}  # fmt: skip
 _UNSIGNED: Final = frozenset({"UINT64", "FIXED64"})
 
 
