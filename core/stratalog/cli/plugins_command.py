@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
@@ -13,9 +13,10 @@ from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
 from stratalog.config.settings_sources import read_settings
 from stratalog.errors import StorageError
+from stratalog.extensions import absence
 from stratalog.model import records
 from stratalog.reading.open_reader import open_host
-from stratalog.registry.plugins import OfferInfo, PluginInfo
+from stratalog.registry.plugins import PluginInfo
 from stratalog.spi.commands import config_option
 from stratalog.tier.manifest import page_codec
 
@@ -47,9 +48,9 @@ def plugins(output: Output, config: str | None) -> int:
 
 
 def _core_row() -> tuple[object, ...]:
-    core = OfferInfo("records", 1, extensions=(*records.EXTENSIONS, *page_codec.EXTENSIONS))
     name = ("stratalog", "stratalog", stratalog.__version__)
-    return (*name, "ok", "core", core.name, None, "", *_compiled_state(core), "")
+    compiled_state = _compiled_state((*records.EXTENSIONS, *page_codec.EXTENSIONS))
+    return (*name, "ok", "core", "records", None, "", *compiled_state, "")
 
 
 def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError]) -> list[tuple[object, ...]]:
@@ -62,20 +63,22 @@ def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError
             error = quarantined.get((kind, offer.name))
             status = str(plugin.status) if error is None else "quarantined"
             words = (kind, offer.name, offer.version, ", ".join(offer.capabilities))
-            rows.append((*base, status, *words, *_compiled_state(offer), "" if error is None else str(error)))
+            rows.append(
+                (*base, status, *words, *_compiled_state(offer.extensions), "" if error is None else str(error))
+            )
     return rows
 
 
-def _compiled_state(offer: OfferInfo) -> tuple[bool | None, str]:
+def _compiled_state(extensions: Sequence[str]) -> tuple[bool | None, str]:
     """Return the state of a component's compiled code, and a text with the missing compiled modules and the reasons.
 
     The state is True if all compiled modules are used, False if some are missing, and None if the component has no
     compiled modules.
     """
-    if not offer.extensions:
+    if not extensions:
         return None, ""
-    missing = offer.not_compiled()
     by_reason = dict[str, list[str]]()
-    for module, reason in missing.items():
-        by_reason.setdefault(reason, []).append(module.rpartition(".")[2])
-    return not missing, "; ".join(f"{', '.join(modules)}: {reason}" for reason, modules in by_reason.items())
+    for module in extensions:
+        if reason := absence(module):
+            by_reason.setdefault(reason, []).append(module.rpartition(".")[2])
+    return not by_reason, "; ".join(f"{', '.join(modules)}: {reason}" for reason, modules in by_reason.items())

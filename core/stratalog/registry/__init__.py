@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
+from stratalog.registry.plugins import PluginInfo, PluginStatus
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue, Offer, OfferTable
 
-__all__ = ["Catalogue", "Offer", "OfferInfo", "OfferTable", "PluginInfo", "PluginStatus", "Registry"]
+__all__ = ["Catalogue", "Offer", "OfferTable", "PluginInfo", "PluginStatus", "Registry"]

@@ -57,13 +57,6 @@ CLEANUP_POLICIES: Final = ComponentKind("cleanup_policies", "cleanup policy", Cl
 SERVICES: Final = ComponentKind("services", "service", Service)
 
 KINDS: Final = (
-    RECORD_FORMATS,
-    CODECS,
-    INDEX_FORMATS,
-    EXTRA_INDEXES,
-    SEGMENT_STORES,
-    OBJECT_STORES,
-    TIER_LAYOUTS,
-    CLEANUP_POLICIES,
-    SERVICES,
-)
+    RECORD_FORMATS, CODECS, INDEX_FORMATS, EXTRA_INDEXES, SEGMENT_STORES, OBJECT_STORES, TIER_LAYOUTS,
+    CLEANUP_POLICIES, SERVICES,
+)  # fmt: skip

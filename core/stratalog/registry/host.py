@@ -21,23 +21,7 @@ import pluggy
 from stratalog.env.deadlines import DeadlineCalls
 from stratalog.env.threads import is_own_thread
 from stratalog.errors import PluginError
-from stratalog.model.events import (
-    Backpressure,
-    EpochFenced,
-    Event,
-    LogCleaned,
-    LogDirOffline,
-    LogOpened,
-    LogRecovered,
-    LogUncleanable,
-    SegmentEvicted,
-    SegmentOffloaded,
-    SegmentRolled,
-    SegmentsDeleted,
-    TierAvailable,
-    TierUnavailable,
-    TinySegments,
-)
+from stratalog.model.events import Event
 from stratalog.registry.component_kinds import ComponentKind
 from stratalog.spi import hooks
 from stratalog.spi.providers import Provider
@@ -50,21 +34,11 @@ _OTHER_HOOKABLE: Final = (MethodType, staticmethod, classmethod)  # the types th
 T = TypeVar("T")
 
 _LISTENERS: Final[Mapping[type[Event], str]] = {
-    LogOpened: "stratalog_on_log_opened",
-    LogRecovered: "stratalog_on_log_recovered",
-    SegmentRolled: "stratalog_on_segment_rolled",
-    SegmentOffloaded: "stratalog_on_segment_offloaded",
-    SegmentEvicted: "stratalog_on_segment_evicted",
-    LogCleaned: "stratalog_on_log_cleaned",
-    LogUncleanable: "stratalog_on_log_uncleanable",
-    SegmentsDeleted: "stratalog_on_segments_deleted",
-    EpochFenced: "stratalog_on_epoch_fenced",
-    LogDirOffline: "stratalog_on_log_dir_offline",
-    Backpressure: "stratalog_on_backpressure",
-    TinySegments: "stratalog_on_tiny_segments",
-    TierUnavailable: "stratalog_on_tier_unavailable",
-    TierAvailable: "stratalog_on_tier_available",
+    getattr(hooks, vars(hooks)[name].__annotations__["event"]): name
+    for name in _SPEC_NAMES
+    if name.startswith(f"{_PREFIX}on_")
 }
+"""The hook of each type of event. The module with the hook specs imports the types by the names in its annotations."""
 
 
 @dataclass(frozen=True, slots=True)

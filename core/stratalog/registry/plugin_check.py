@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -36,7 +36,8 @@ from stratalog.registry import component_kinds
 from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.discover import Candidate, find_candidates, import_named
 from stratalog.registry.host import Host
-from stratalog.registry.plugin_loader import LoadedPlugin, ask_all
+from stratalog.registry.plugin_loader import ask_all
+from stratalog.registry.plugins import PluginInfo, Providers
 from stratalog.registry.result_types import members_of
 from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.extra import ExtraIndex
@@ -98,11 +99,11 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
     name = _name_of(plugin)
     before, host = set(sys.modules), Host(DeadlineCalls())
     try:
-        loaded_plugin = _register(host, plugin, candidate)
+        info = _register(host, plugin, candidate)
     except PluginError as error:
         return [PluginFinding(Severity.ERROR, f"plugin {name}", str(error))]
-    if loaded_plugin.info.error is not None:
-        return [PluginFinding(Severity.ERROR, f"plugin {name}", str(loaded_plugin.info.error))]
+    if info.error is not None:
+        return [PluginFinding(Severity.ERROR, f"plugin {name}", str(info.error))]
     findings = [
         PluginFinding(
             Severity.ERROR,
@@ -111,29 +112,29 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
         )
         for module in sorted(HEAVY_MODULES & (set(sys.modules) - before))
     ]
-    findings += _check_offers(loaded_plugin)
+    findings += _check_offers(info.offers)
     findings += _check_commands(host)
     return sorted(findings, key=lambda finding: (finding.severity, finding.where))
 
 
-def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any: providers of every kind
+def offers_of(plugin: object) -> Providers:
     """Return the providers of a plugin by kind (``codecs``, ...). See ``check_plugin`` for ``plugin``.
 
     Raises:
         PluginError: the plugin cannot be imported, or breaks the plugin interface.
         UnknownComponentError: there is no entry point, module or file with this name.
     """
-    loaded_plugin = _register(Host(DeadlineCalls()), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
-    if loaded_plugin.info.error is not None:
-        raise loaded_plugin.info.error
-    return loaded_plugin.providers
+    info = _register(Host(DeadlineCalls()), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
+    if info.error is not None:
+        raise info.error
+    return info.offers
 
 
 def _name_of(plugin: object) -> str:
     return plugin if isinstance(plugin, str) else str(getattr(plugin, "__name__", type(plugin).__qualname__))
 
 
-def _register(host: Host, plugin: object, candidate: Candidate | None) -> LoadedPlugin:
+def _register(host: Host, plugin: object, candidate: Candidate | None) -> PluginInfo:
     name = _name_of(plugin)
     host.register(candidate.load() if candidate else _load(plugin), name)
     return ask_all(host, {name: candidate})[0]
@@ -189,9 +190,9 @@ def _load(plugin: object) -> object:
     return module
 
 
-def _check_offers(loaded_plugin: LoadedPlugin) -> Iterator[PluginFinding]:
+def _check_offers(offers: Providers) -> Iterator[PluginFinding]:
     by_key = {kind.key: kind for kind in component_kinds.KINDS}
-    for key, providers in loaded_plugin.providers.items():
+    for key, providers in offers.items():
         kind = by_key[key]
         uses = Counter(provider.name for provider in providers)
         for provider in providers:

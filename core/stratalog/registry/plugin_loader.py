@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from stratalog.env.deadlines import DeadlineCalls, OverdueError
 from stratalog.errors import PluginError, PluginImportError
 from stratalog.registry.component_kinds import KINDS
 from stratalog.registry.discover import Candidate, ambiguity, bundled_hint, find_candidates, import_named, select
 from stratalog.registry.host import Answer, Host
-from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
+from stratalog.registry.plugins import PluginInfo, PluginStatus, Providers
 from stratalog.registry.resolve import origin
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.providers import Provider
 
 _LOGGER: Final = logging.getLogger("stratalog.registry")
 
-Providers: TypeAlias = dict[str, tuple[Provider[Any], ...]]
-"""Providers of every kind, by the kind's key. They are typed as Any, because each kind has its own class."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedPlugin:
-    """A loaded plugin: its description, and its providers. A blocked or failed plugin has no providers."""
-
-    info: PluginInfo
-    providers: Providers
-
 
 def load_plugins(
     host: Host, plugins: Sequence[object], allow: Sequence[str], block: Sequence[str], calls: DeadlineCalls
-) -> tuple[LoadedPlugin, ...]:
+) -> tuple[PluginInfo, ...]:
     """Register the installed plugins and ``plugins`` in ``host``, and collect their offers.
 
     Plugins that do not come with stratalog are imported on the threads of ``calls``, with a deadline. See
     ``Registry.load`` for the other arguments and the errors.
 
     Returns:
-        All plugins, sorted by name, including blocked and failed ones. Only plugins without an error have providers.
+        All plugins, sorted by name, including blocked and failed ones.
     """
     installed = select(find_candidates(), allow, block)
     infos = [_info(candidate, PluginStatus.BLOCKED) for candidate in installed.blocked]
@@ -59,11 +47,11 @@ def load_plugins(
         else:
             candidate_by_name[candidate.name] = candidate
     candidate_by_name |= dict.fromkeys(_register_passed(host, plugins, calls))
-    loaded_plugins = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, candidate_by_name)
-    for plugin in loaded_plugins:
-        if plugin.info.status is PluginStatus.FAILED:  # no lookup would report a failed plugin that has only listeners
-            _LOGGER.warning("%s", plugin.info.absence)
-    return tuple(sorted(loaded_plugins, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
+    infos += ask_all(host, candidate_by_name)
+    for info in infos:
+        if info.status is PluginStatus.FAILED:  # no lookup would report a failed plugin that has only listeners
+            _LOGGER.warning("%s", info.absence)
+    return tuple(sorted(infos, key=lambda info: (info.name, info.distribution)))
 
 
 def _import_with_deadline(name: str, work: Callable[[], object], calls: DeadlineCalls) -> object:
@@ -97,7 +85,7 @@ def _free_name(host: Host, plugin: object) -> str:
     return name
 
 
-def ask_all(host: Host, candidate_by_name: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
+def ask_all(host: Host, candidate_by_name: Mapping[str, Candidate | None]) -> list[PluginInfo]:
     """Call the hooks with which plugins offer components, and return each plugin with its providers.
 
     If a hook of an installed plugin fails, the plugin is unregistered, and its result has the error and no provider.
@@ -107,7 +95,7 @@ def ask_all(host: Host, candidate_by_name: Mapping[str, Candidate | None]) -> li
         host: the registered plugins.
         candidate_by_name: the plugins to call, each with its entry point; None for a plugin that the caller passed.
     """
-    providers_by_plugin: dict[str, Providers] = {name: {} for name in candidate_by_name}
+    providers_by_plugin: dict[str, dict[str, tuple[Provider[Any], ...]]] = {name: {} for name in candidate_by_name}
     errors = dict[str, PluginError]()
     for kind in KINDS:
         for answer in host.providers(kind):
@@ -123,16 +111,15 @@ def ask_all(host: Host, candidate_by_name: Mapping[str, Candidate | None]) -> li
 
 def _make_result(
     host: Host, name: str, candidate: Candidate | None, providers: Providers, error: PluginError | None
-) -> LoadedPlugin:
+) -> PluginInfo:
     if error is None:
-        words = {key: tuple(OfferInfo.of(provider) for provider in offers) for key, offers in providers.items()}
         if candidate is None:
-            return LoadedPlugin(PluginInfo(name, "", "", PluginStatus.OK, offers=words), providers)
-        return LoadedPlugin(_info(candidate, PluginStatus.OK, offers=words), providers)
+            return PluginInfo(name, "", "", PluginStatus.OK, offers=providers)
+        return _info(candidate, PluginStatus.OK, offers=providers)
     if candidate is None:
         raise error
     host.unregister(name)
-    return LoadedPlugin(_failure(candidate, error), {})
+    return _failure(candidate, error)
 
 
 def explain_answer(
@@ -156,11 +143,7 @@ def explain_answer(
 
 
 def _info(
-    candidate: Candidate,
-    status: PluginStatus,
-    *,
-    error: PluginError | None = None,
-    offers: Mapping[str, tuple[OfferInfo, ...]] | None = None,
+    candidate: Candidate, status: PluginStatus, *, error: PluginError | None = None, offers: Providers | None = None
 ) -> PluginInfo:
     return PluginInfo(candidate.name, candidate.distribution, candidate.version, status, error, offers or {})
 

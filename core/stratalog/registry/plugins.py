@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from stratalog.errors import PluginError
-from stratalog.extensions import absence
 from stratalog.registry.resolve import origin
 from stratalog.spi.providers import Provider
+
+Providers: TypeAlias = Mapping[str, tuple[Provider[Any], ...]]
+"""Providers of every kind, by the kind's key. They are typed as Any, because each kind has its own class."""
 
 
 class PluginStatus(StrEnum):
@@ -19,32 +21,6 @@ class PluginStatus(StrEnum):
     OK = "ok"
     BLOCKED = "blocked"
     FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class OfferInfo:
-    """The description of one provider.
-
-    Attributes:
-        name: name of the provider.
-        version: version of the bytes that its component writes.
-        capabilities: short descriptions for people.
-        extensions: names of the component's optional compiled modules.
-    """
-
-    name: str
-    version: int
-    capabilities: tuple[str, ...] = ()
-    extensions: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, provider: Provider[Any]) -> OfferInfo:  # Any: providers of every kind
-        """Return the description of ``provider``."""
-        return cls(provider.name, provider.version, provider.capabilities, provider.extensions)
-
-    def not_compiled(self) -> dict[str, str]:
-        """Return the modules of ``extensions`` that are not used, each with the reason. Imports all other modules."""
-        return {module: reason for module in self.extensions if (reason := absence(module))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +42,7 @@ class PluginInfo:
     version: str
     status: PluginStatus
     error: PluginError | None = None
-    offers: Mapping[str, tuple[OfferInfo, ...]] = field(default_factory=dict)
+    offers: Providers = field(default_factory=dict)
 
     @property
     def absence(self) -> str:

@@ -13,7 +13,7 @@ from stratalog.model.events import Event
 from stratalog.registry import component_kinds
 from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.host import Host
-from stratalog.registry.plugin_loader import LoadedPlugin, explain_answer, load_plugins
+from stratalog.registry.plugin_loader import explain_answer, load_plugins
 from stratalog.registry.plugins import PluginInfo, PluginStatus
 from stratalog.registry.resolve import Catalogue, Offer, OfferTable, check_requires
 from stratalog.spi.cleanup import CleanupPolicy
@@ -39,11 +39,10 @@ class Registry:
     """
 
     def __init__(
-        self, host: Host, plugins: Iterable[LoadedPlugin], prefer: Mapping[str, str], calls: DeadlineCalls
+        self, host: Host, plugins: tuple[PluginInfo, ...], prefer: Mapping[str, str], calls: DeadlineCalls
     ) -> None:
         self._host, self._prefer = host, dict(prefer)
-        self.calls = calls
-        self._plugins = tuple(plugins)
+        self.calls, self._plugins = calls, plugins
         self._catalogues: dict[str, Catalogue[Any]] = {}  # by key of the kind
 
     @classmethod
@@ -94,12 +93,12 @@ class Registry:
 
     def plugins(self) -> tuple[PluginInfo, ...]:
         """Return the descriptions of all plugins, sorted by name, including blocked and failed plugins."""
-        return tuple(plugin.info for plugin in self._plugins)
+        return self._plugins
 
     @property
     def has_strangers(self) -> bool:
         """True if a plugin that does not come with stratalog offers a component."""
-        return any(plugin.info.distribution != PROJECT and any(plugin.providers.values()) for plugin in self._plugins)
+        return any(plugin.distribution != PROJECT and any(plugin.offers.values()) for plugin in self._plugins)
 
     # --- components ------------------------------------------------------------------------------------------------
 
@@ -171,7 +170,7 @@ class Registry:
         Each call of this method calls the plugins' hooks. If a hook fails, its error is in ``OfferTable.absent``, and
         no error is raised.
         """
-        infos = {info.name: info for info in self.plugins() if info.status is PluginStatus.OK}
+        infos = {info.name: info for info in self._plugins if info.status is PluginStatus.OK}
         offers, absent = list[Offer[Command]](), self._absent()
         for answer in self._host.commands():
             info = infos[answer.plugin]
@@ -208,13 +207,13 @@ class Registry:
         catalogue = self._catalogues.get(kind.key)
         if catalogue is None:
             offers = [
-                Offer(provider, plugin.info.name, plugin.info.distribution, plugin.info.version)
+                Offer(provider, plugin.name, plugin.distribution, plugin.version)
                 for plugin in self._plugins
-                for provider in plugin.providers.get(kind.key, ())
+                for provider in plugin.offers.get(kind.key, ())
             ]
             catalogue = Catalogue(kind, offers, self._absent(), self._prefer, self.calls)
             self._catalogues[kind.key] = catalogue
         return catalogue
 
     def _absent(self) -> list[str]:
-        return [info.absence for info in self.plugins() if info.absence]
+        return [info.absence for info in self._plugins if info.absence]
