@@ -52,10 +52,7 @@ class PlainIndex(IndexFile):
         return self._file.size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Append entries.
-
-        Raise PluginError if the file would exceed ``max_bytes``. Raise LogDirError if the write fails.
-        """
+        """Implement ``IndexFile.append``."""
         self._file.check_writable()
         size = memoryview(entries).nbytes
         if size:
@@ -70,10 +67,7 @@ class PlainIndex(IndexFile):
         return content[:size]
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` bytes.
-
-        Raise ValueError if the file has fewer. Raise LogDirError if the truncation fails.
-        """
+        """Implement ``IndexFile.truncate``."""
         self._file.truncate(size_bytes)
         self._content = memoryview(b"")
 
@@ -130,11 +124,9 @@ class MappedIndex(PooledFile, IndexFile):
         return self._size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Append entries to the memory-mapped index file. The file and the map grow first if the entries do not fit.
+        """Append entries to the memory-mapped index file.
 
-        Raises:
-            PluginError: the file would exceed ``max_bytes``. Nothing is written.
-            LogDirError: the file cannot grow or be mapped, or an earlier write or sync failed. Nothing is written.
+        The file and the map grow first if the entries do not fit.
         """
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
         start, memory_map = self._size_bytes, self._map
@@ -152,11 +144,7 @@ class MappedIndex(PooledFile, IndexFile):
         self._size_bytes = end
 
     def view(self) -> memoryview:
-        """Return the entries as a read-only view: of the map, or after ``close`` of a copy.
-
-        Raises:
-            LogDirError: the file cannot be mapped.
-        """
+        """Return the entries as a read-only view: of the map, or after ``close`` of a copy."""
         # without the lock: if entries were appended between the two reads, the map can be shorter than the size
         memory_map, size = self._map, self._size_bytes
         if memory_map is None or len(memory_map) < size:
@@ -170,12 +158,7 @@ class MappedIndex(PooledFile, IndexFile):
         return memory_map[:size]
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` bytes of the entries, and truncate the file on disk.
-
-        Raises:
-            ValueError: the entries have fewer bytes.
-            LogDirError: the file on disk cannot be truncated. It keeps its entries.
-        """
+        """Implement ``IndexFile.truncate``. If the file cannot be truncated, it keeps its entries."""
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stratalog.errors import (
     ClosedError,
     FileReplacedError,
@@ -104,19 +106,8 @@ class PooledFile:
         return typed_error if isinstance(typed_error, OutOfResourcesError) else self.fail(error)
 
     def cut(self, size_bytes: int) -> None:
-        """Set the size of the file on disk.
-
-        Raises:
-            OutOfResourcesError: the size was not set. The file may still be changed.
-            LogDirError: the size was not set. Further changes are refused.
-        """
-        descriptor = self.pin_for_change()
-        try:
-            self._disk.files.truncate(descriptor, size_bytes)
-        except OSError as error:
-            raise self.handle_error(error) from error
-        finally:
-            self.unpin(descriptor)
+        """Set the size of the file on disk. Raises the errors of ``allocate``."""
+        self._change(self._disk.files.truncate, size_bytes)
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate disk space for the first ``size_bytes`` bytes of the file. A smaller file is extended with zeros.
@@ -125,9 +116,12 @@ class PooledFile:
             OutOfResourcesError: the space was not allocated completely. The file may still be changed.
             LogDirError: the space cannot be allocated. Further changes are refused.
         """
+        self._change(self._disk.files.allocate, size_bytes)
+
+    def _change(self, change: Callable[[int, int], object], size_bytes: int) -> None:
         descriptor = self.pin_for_change()
         try:
-            self._disk.files.allocate(descriptor, size_bytes)
+            change(descriptor, size_bytes)
         except OSError as error:
             raise self.handle_error(error) from error
         finally:

@@ -106,14 +106,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def append(self, data: Buffer) -> int:
         """Append the bytes, and return the position of the first byte.
 
-        After an error, ``size_bytes`` is unchanged, and readers see none of the bytes.
-
-        Raises:
-            OutOfResourcesError: the disk is full, or the system lacks memory or descriptors. The file may still be
-                changed.
-            LogDirOfflineError: this write failed, or an earlier write or sync failed. Further changes are refused.
-            FileReplacedError: another process deleted, replaced or truncated the file.
-            ReadOnlyError: the file was opened for reading.
+        Raises the errors of ``SegmentFile.append``, and FileReplacedError if another process deleted, replaced or
+        truncated the file. After an OutOfResourcesError, the file may still be changed.
         """
         disk, start = self._disk, self._size_bytes
         if self._is_gone or not self._is_writable or self._failure is not None or disk.closed:
@@ -137,11 +131,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return start
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return ``size_bytes`` bytes from ``position``; fewer if the file ends earlier.
-
-        Raises:
-            SegmentGoneError: the file is closed; or the file was deleted, and has no open descriptor.
-        """
+        """Return ``size_bytes`` bytes from ``position``; fewer if the file ends earlier."""
         available_bytes, disk = min(size_bytes, self._size_bytes - position), self._disk
         if available_bytes <= 0:
             return memoryview(b"")
@@ -156,16 +146,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             disk.handles.unpin(self, descriptor)
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read until ``into`` is full or the file ends. Return the number of bytes. Raises the errors of ``read``."""
+        """Implement ``SegmentFile.read_into``."""
         available_bytes = min(len(into), self._size_bytes - position)
         return super().read_into(position, into[:available_bytes]) if available_bytes > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return a slice of ``size_bytes`` bytes from ``position``, or fewer at the end of the file.
-
-        The first use of ``data`` of the slice reads the bytes. ``data`` raises SegmentGoneError if the file was
-        truncated or closed before. Raises the errors of ``read``.
-        """
+        """Return a slice, whose first use of ``data`` reads the bytes; see ``SegmentFile.slice``."""
         handles, size_bytes = self._disk.handles, max(0, min(size_bytes, self._size_bytes - position))
         descriptor = handles.pin_open(self)
         if descriptor is None:
@@ -174,12 +160,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return FileSlice(read, position, descriptor, partial(handles.unpin, self, descriptor), size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
-        """Truncate the file to ``size_bytes``, and remove its reserved space.
+        """Truncate the file to ``size_bytes``, and remove its reserved space; see ``SegmentFile.truncate``.
 
-        Raises:
-            ValueError: the file has fewer bytes.
-            OutOfResourcesError: the file cannot be truncated now, and keeps its size.
-            LogDirError: the file cannot be truncated.
+        After an OutOfResourcesError, the file keeps its size.
         """
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
@@ -192,10 +175,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             raise
 
     def trim(self) -> bool:
-        """Remove preallocated space after the last record. Return True if the file had such space.
-
-        The new size is durable only after ``sync``. Raise LogDirError if the file cannot be truncated.
-        """
+        """Remove preallocated space after the last record. Return True if the file had such space."""
         self.check_writable()
         had_space = self._is_reserved
         self._release_space()
@@ -204,10 +184,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def sync(self) -> None:
         """Make the bytes durable, and check that the path still names the same file.
 
-        Raises:
-            SegmentGoneError: the file was closed before or during the sync.
-            FileReplacedError: another process deleted, replaced or truncated the file.
-            LogDirError: this sync failed, an earlier write or sync failed, or the attributes of the path cannot be read.
+        Raise FileReplacedError if another process deleted, replaced or truncated the file, and SegmentGoneError if this
+        process closed it.
         """
         super().sync()
         if self._find_loss():  # check twice: this process may have truncated the file meanwhile

@@ -28,16 +28,10 @@ LOCK_FILE: Final = ".lock"  # Kafka's name of the lock file; it must not change
 
 
 class LocalStore(Folder, SegmentStore):
-    """One log directory on local disk. Opening the store changes nothing on disk.
+    """One log directory on local disk.
 
-    Methods raise ConfigError for an invalid name. Methods that change the directory raise ReadOnlyError if the store
-    was opened for reading.
-
-    Args:
-        context: its ``location`` is the path of the directory, with or without the prefix ``file://``.
-
-    Raises:
-        ConfigError: the location contains no path.
+    ``location`` of the context is the path of the directory, with or without the prefix ``file://``. The constructor
+    raises ConfigError if the location contains no path.
     """
 
     def __init__(self, context: OpenContext) -> None:
@@ -52,13 +46,7 @@ class LocalStore(Folder, SegmentStore):
         self._reported_links = set[str]()  # names
 
     def acquire(self) -> None:
-        """Lock the directory for writing, and create it if it is missing. A second call has no effect.
-
-        Raises:
-            LogDirLockedError: another engine or a running broker holds the lock.
-            ReadOnlyError: the store was opened for reading.
-            LogDirError: the directory or the lock file cannot be created or opened.
-        """
+        """Implement ``SegmentStore.acquire``. A second call has no effect."""
         path, files = self.path(), self._disk.files
         self._disk.check_writable(path)
         if self._lock is not None:
@@ -85,11 +73,7 @@ class LocalStore(Folder, SegmentStore):
             return False
 
     def is_acquired_elsewhere(self) -> bool:
-        """Return True if another store (in this or another process) or a Kafka broker holds the lock now.
-
-        Raises:
-            LogDirError: the lock file cannot be opened.
-        """
+        """Implement ``SegmentStore.is_acquired_elsewhere``."""
         path = self.path(LOCK_FILE)
         self._disk.check_open(path)
         if self._lock is not None:
@@ -122,13 +106,7 @@ class LocalStore(Folder, SegmentStore):
                 )
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder. With ``create``, create the folder. The new folder is durable on return.
-
-        Raises:
-            LogDirNotFoundError: the log directory is missing; or the folder is missing, and ``create`` is False.
-            FileExistsError: the folder exists, and ``create`` is True.
-            ReadOnlyError: ``create`` is True, and the store was opened for reading.
-        """
+        """Open or create a log's folder; see ``SegmentStore.open_log``. A new folder is durable on return."""
         folder = LocalLogFiles(self._disk, self.path(check_name(name)), name)
         if create:
             if not self.exists():
@@ -139,34 +117,23 @@ class LocalStore(Folder, SegmentStore):
         return folder
 
     def rename_log(self, old: str, new: str) -> None:
-        """Rename a log's folder. The new name is durable on return. An empty folder ``new`` is replaced.
-
-        Raises:
-            LogDirNotFoundError: the folder ``old`` is missing.
-            LogDirError: the rename failed, for example because the folder ``new`` is not empty.
-        """
+        """Rename a log's folder; see ``SegmentStore.rename_log``. An empty folder ``new`` is replaced."""
         if not self.rename_existing(old, new):
             raise LogDirNotFoundError("the folder does not exist", self.path(old))
         self.sync()
 
     def remove_log(self, name: str) -> None:
-        """Delete a log's folder with all its files.
-
-        The deletion is durable on return. If the folder is missing, do nothing.
-        """
+        """Implement ``SegmentStore.remove_log``. The deletion is durable on return."""
         self.remove_tree(name)
         self.sync()
 
     def remove_small(self, name: str) -> None:
-        """Delete a small file of the directory.
-
-        The deletion is durable on return. If the file is missing, do nothing.
-        """
+        """Implement ``SegmentStore.remove_small``."""
         if self.remove_existing(name):
             self.sync()
 
     def close(self) -> None:
-        """Release the lock of the directory. Afterwards, files of the store may only be closed. Idempotent."""
+        """Implement ``SegmentStore.close``."""
         self._disk.closed = True
         lock, self._lock = self._lock, None
         if lock is not None:
@@ -188,14 +155,7 @@ class LocalLogFiles(Folder, LogFiles):
         self.name = name
 
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
-        """Open a ``.log`` file. With ``create``, create the file and allocate ``preallocate_bytes`` of disk space.
-
-        Raises:
-            SegmentGoneError: the file is missing, and ``create`` is False.
-            FileExistsError: the file exists, and ``create`` is True.
-            ReadOnlyError: ``create`` is True, and the store was opened for reading.
-            LogDirError: the file cannot be created, or its attributes cannot be read.
-        """
+        """Implement ``LogFiles.open_segment``."""
         path = self.path(check_name(name))
         if create:
             self._disk.check_writable(path)
@@ -213,18 +173,7 @@ class LocalLogFiles(Folder, LogFiles):
         )
 
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
-        """Open an index file.
-
-        If the file is missing, create it if ``writable`` is True; otherwise return an empty index.
-
-        If ``writable`` and ``reserve`` are True, the file is memory-mapped, and it may have reserved space after its
-        entries until it is closed. ``max_bytes`` is the largest size to which the file may grow.
-
-        Raises:
-            CorruptIndexError: the file is larger than ``max_bytes``, and ``writable`` is False.
-            ReadOnlyError: ``writable`` is True, and the store was opened for reading.
-            LogDirError: the file cannot be created, or its attributes cannot be read.
-        """
+        """Open an index file; see ``LogFiles.open_index``. With ``writable`` and ``reserve``, map it to memory."""
         path = self.path(check_name(name))
         if writable:
             self._disk.check_writable(path)
