@@ -94,7 +94,10 @@ class _PartitionCache(NamedTuple):
 class Producer(CheckedArguments, Closeable):
     """A sender of records to the logs of an engine. A context manager; thread-safe. Created by ``Engine.producer``.
 
-    After ``close``, ``send`` and the methods of transactions raise ClosedError.
+    After ``close``, ``send`` and the methods of transactions raise ClosedError. The methods of transactions raise
+    InvalidTxnStateError if the producer is not transactional, and ProducerFencedError if another producer has the
+    transactional id now, or the transaction timed out. ``flush``, ``close`` and the end of a transaction raise
+    ConfigError in a callback of a future.
 
     Args:
         logs: logs of the engine.
@@ -225,11 +228,7 @@ class Producer(CheckedArguments, Closeable):
         return partitions[self._partitioner.choose(topic, len(partitions), size_bytes)]
 
     def flush(self) -> None:
-        """Wait until all queued records are appended or have failed, and their futures have the results or errors.
-
-        Raises:
-            ConfigError: called from a future's callback.
-        """
+        """Wait until all queued records are appended or have failed, and their futures have the results or errors."""
         self._sender.flush()
 
     # --- transactions ------------------------------------------------------------------------------------------------
@@ -238,9 +237,9 @@ class Producer(CheckedArguments, Closeable):
         """Begin a transaction. Readers with ``read_committed`` see its records only after its commit.
 
         Raises:
-            InvalidTxnStateError: the producer is not transactional, or a transaction is open.
-            ProducerFencedError: another producer has the transactional id now, and an earlier call or append has
-                detected this. If it is not detected yet, the first ``send`` of the transaction raises the error.
+            InvalidTxnStateError: a transaction is open.
+            ProducerFencedError: an earlier call or append has detected that the producer is fenced. If this is not
+                detected yet, the first ``send`` of the transaction raises the error.
         """
         self._check_open()
         self._require_transaction().begin()
@@ -248,16 +247,8 @@ class Producer(CheckedArguments, Closeable):
     def send_offsets(self, group: str, offsets: Committable) -> None:
         """Queue a group's offsets as part of the transaction. The commit of the transaction also commits the offsets.
 
-        If the offsets cannot be appended, ``commit_transaction`` raises TransactionAbortedError.
-
-        Raises:
-            InvalidTxnStateError: the producer is not transactional, it has no open transaction, or the end of the
-                transaction has started.
-            TransactionAbortedError: an earlier record of the transaction was not appended.
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
-            StorageError: a partition could not be added to the transaction.
-            ConfigError: an offset that is given as an integer is negative.
-            UnknownTopicError: a partition does not exist here.
+        If the offsets cannot be appended, ``commit_transaction`` raises TransactionAbortedError. Raises the errors of
+        ``send``, and ConfigError if an offset that is given as an integer is negative.
         """
         self._check_open()
         self._require_transaction().check_open()
@@ -270,10 +261,8 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             TransactionAbortedError: a record could not be appended. Call ``abort_transaction``.
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an earlier abort failed
-                after it was prepared. In the last case, call ``abort_transaction`` again.
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
-            ConfigError: called from a future's callback.
+            InvalidTxnStateError: no transaction is open, or an earlier abort failed after it was prepared. In the last
+                case, call ``abort_transaction`` again.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
         """
         transaction = self._require_transaction()
@@ -286,10 +275,8 @@ class Producer(CheckedArguments, Closeable):
         """Abort the transaction. Records that are still queued are not sent; their futures get TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError: the producer is not transactional, no transaction is open, or an earlier commit failed
-                after it was prepared. In the last case, call ``commit_transaction`` again.
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
-            ConfigError: called from a future's callback.
+            InvalidTxnStateError: no transaction is open, or an earlier commit failed after it was prepared. In the last
+                case, call ``commit_transaction`` again.
             StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
         """
         transaction = self._require_transaction()
@@ -322,7 +309,6 @@ class Producer(CheckedArguments, Closeable):
         the transaction is committed, because readers may have seen its records already.
 
         Raises:
-            ConfigError: called from a future's callback.
             StorageError: the transaction could not be ended. A background duty, or the next producer with the same
                 transactional id, ends the transaction later.
         """

@@ -52,8 +52,11 @@ class TransactionCoordinator:
     """Coordinator of the transactional producers of an engine. Thread-safe; each transactional id has its own locks.
 
     While a transaction is being ended, ``open`` and ``end`` wait. For producers outside the process, such as clients of
-    a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead. If a transactional id is
-    unknown, methods with the argument ``producer`` raise InvalidProducerIdMappingError, which is a ProducerFencedError.
+    a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead. Methods raise
+    StorageError if a log cannot be read or written. Methods with the argument ``producer``, the producer id and epoch,
+    raise ProducerFencedError if another producer has the transactional id now, or the transaction timed out, and its
+    subclass InvalidProducerIdMappingError if the transactional id is unknown. Their argument ``version`` is the
+    transaction version: 2 if each transaction increases the producer epoch at its end (KIP-890), otherwise 0.
 
     Args:
         logs: logs of the engine.
@@ -84,20 +87,12 @@ class TransactionCoordinator:
 
         Older producers with the same transactional id are fenced. Their open transaction is aborted, and a prepared
         transaction is completed.
-
-        Raises:
-            StorageError: a log cannot be read or written.
         """
         self.recover()
         return self._open(transactional_id, timeout_ms, None, external=False)
 
     def is_committing(self, transactional_id: str, producer: ProducerId) -> bool:
-        """Return True if the producer's latest transaction is prepared for commit, or committed.
-
-        Raises:
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
-            StorageError: the state of the producer cannot be read.
-        """
+        """Return True if the producer's latest transaction is prepared for commit, or committed."""
         current = self._require_state(transactional_id)
         if current.producer != producer:
             raise ProducerFencedError(f"another producer has taken over transactional_id={transactional_id}")
@@ -120,7 +115,6 @@ class TransactionCoordinator:
         Raises:
             ProducerFencedError: another producer has the transactional id now.
             ConcurrentTransactionsError: a transaction of the id is being ended.
-            StorageError: a log cannot be read or written.
         """
         return self._open(transactional_id, timeout_ms, expected, external=True)
 
@@ -129,17 +123,7 @@ class TransactionCoordinator:
     ) -> None:
         """Add partitions to a producer's transaction before its first write there. Begin a transaction if none is open.
 
-        Args:
-            transactional_id: transactional id of the producer.
-            producer: its producer id and epoch.
-            names: partitions, which need not exist.
-            version: transaction version: 2 if each transaction increases the producer epoch at its end (KIP-890),
-                otherwise 0.
-
-        Raises:
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
-            ConcurrentTransactionsError: the end of the transaction has started.
-            StorageError: the state of the producer cannot be read or stored.
+        The partitions need not exist. Raise ConcurrentTransactionsError if the end of the transaction has started.
         """
         with self._ends.changing(transactional_id):
             self._add(transactional_id, producer, names, version)
@@ -156,10 +140,8 @@ class TransactionCoordinator:
         """Raise an error unless the producer's open transaction contains all of these partitions.
 
         Raises:
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConcurrentTransactionsError: the end of the transaction has started.
             InvalidTxnStateError: a partition was not added to the transaction, or no transaction is open.
-            StorageError: the state of the producer cannot be read.
         """
         with self._ends.changing(transactional_id):
             check_contains(self._require_state(transactional_id), producer, names)
@@ -199,10 +181,8 @@ class TransactionCoordinator:
         Raises:
             ConfigError: an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here.
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConcurrentTransactionsError: the end of the transaction has started.
             InvalidTxnStateError: ``version`` is 0, and no transaction is open, or ``add_offsets`` was not called.
-            StorageError: the offsets could not be appended.
         """
         name, records = self._offsets.records(group, offsets)
         with self.writing(transactional_id, producer, name, version=version):
@@ -219,21 +199,18 @@ class TransactionCoordinator:
     ) -> ProducerId:
         """End a transaction. If the call fails, a repeated call continues at the failed step.
 
-        With the durability ``durable``, each step is on disk before the next step begins.
-
         Args:
             transactional_id: transactional id of the producer.
             producer: its producer id and epoch.
             commit: True to commit the transaction, False to abort it.
-            version: transaction version. With 2, the producer epoch is increased (KIP-890), and an abort is allowed
-                without an open transaction.
-            durability: ``written`` or ``durable``; None is the engine's setting.
+            version: with 2, an abort is allowed without an open transaction.
+            durability: ``written`` or ``durable``; None is the engine's setting. With ``durable``, each step is on disk
+                before the next step begins.
 
         Returns:
             The producer id and epoch that the producer must use for its next transaction.
 
         Raises:
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
             StorageError: a log cannot be read or written. If ``state`` returns a prepared transaction, the outcome is
                 decided, but the end is not complete; otherwise the outcome is not decided.
@@ -243,15 +220,10 @@ class TransactionCoordinator:
         return after.producer
 
     def end_decided(self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int = 0) -> ProducerId:
-        """End a transaction of a producer outside the process. ``end`` describes the arguments and the result.
+        """End a transaction of a producer outside the process. ``end`` describes arguments, result and errors.
 
-        As in Kafka, an error after the outcome is decided is only logged, and a background duty writes the missing
-        markers.
-
-        Raises:
-            ConcurrentTransactionsError: another thread is ending the same transaction.
-            ProducerFencedError, InvalidTxnStateError, StorageError: ``end`` explains these errors. The outcome is not
-                decided.
+        Raise ConcurrentTransactionsError if another thread is ending the same transaction. As in Kafka, an error after
+        the outcome is decided is only logged, and a background duty writes the missing markers.
         """
         if self._ends.is_ending(transactional_id):
             raise ConcurrentTransactionsError(f"the transaction is being ended (transactional_id={transactional_id})")
@@ -283,13 +255,10 @@ class TransactionCoordinator:
         self._ends.recover()
 
     def abort_expired(self) -> tuple[str, ...]:
-        """Abort the transactions that exceed their timeout. A background duty calls this method.
+        """Abort the transactions that exceed their timeout, and return their transactional ids, sorted.
 
-        Prepared transactions whose end failed earlier are completed, and expired transactional ids are deleted. Errors
-        are logged.
-
-        Returns:
-            The transactional ids of the aborted transactions, sorted.
+        A background duty calls this method. Prepared transactions whose end failed earlier are completed, and expired
+        transactional ids are deleted. Errors are logged.
         """
         return self._ends.abort_expired()
 

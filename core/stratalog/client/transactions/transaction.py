@@ -41,7 +41,7 @@ class Transaction:
     """Transaction state of one transactional producer. Thread-safe.
 
     The constructor registers the transactional id. An older producer with the same id is fenced, and its open
-    transaction is aborted.
+    transaction is aborted. Methods raise ProducerFencedError if another producer has the transactional id now.
 
     Args:
         coordinator: stores the state of all transactional producers.
@@ -77,12 +77,7 @@ class Transaction:
         return self._stage is _Stage.OPEN
 
     def begin(self) -> None:
-        """Begin a transaction.
-
-        Raises:
-            InvalidTxnStateError: a transaction is open.
-            ProducerFencedError: another producer has the transactional id now.
-        """
+        """Begin a transaction. Raise InvalidTxnStateError if a transaction is open."""
         with self._changed:
             self._check(_Stage.READY)
             self._stage = _Stage.OPEN
@@ -93,7 +88,6 @@ class Transaction:
         Raises:
             InvalidTxnStateError: no transaction is open, or its end has started.
             TransactionAbortedError: a record could not be appended; the transaction can only be aborted.
-            ProducerFencedError: another producer has the transactional id now.
         """
         with self._changed:
             self._check(_Stage.OPEN)
@@ -130,14 +124,9 @@ class Transaction:
         """Return a context manager that commits the transaction (``commit`` True), or aborts it, after the block.
 
         The block must send or drop the queued records. If the block or the end of the transaction raises an error, the
-        transaction stays open, and another call can end it, unless the producer is fenced.
-
-        Raises:
-            InvalidTxnStateError: no transaction is open, another call is ending it, or its end has started with the
-                opposite outcome.
-            TransactionAbortedError: ``commit`` is True, and a record of the transaction could not be appended.
-            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
-            StorageError: a log cannot be read or written; see ``TransactionCoordinator.end``.
+        transaction stays open, and another call can end it, unless the producer is fenced. Raises the errors of
+        ``TransactionCoordinator.end``, and TransactionAbortedError if ``commit`` is True, and a record of the
+        transaction could not be appended.
         """
         with self._changed:
             self._check(_Stage.OPEN)
@@ -157,11 +146,7 @@ class Transaction:
 
     @property
     def is_committing(self) -> bool:
-        """True if a commit failed after it was prepared: the transaction must be committed, and cannot be aborted.
-
-        Raises:
-            StorageError: the state of the producer cannot be read, or another producer has the transactional id now.
-        """
+        """True if a commit failed after it was prepared: the transaction must be committed, and cannot be aborted."""
         with self._fencing():
             return self._has_end_started and self._coordinator.is_committing(self.transactional_id, self._identity)
 
