@@ -13,8 +13,8 @@ from stratalog_formats.kernels.dispatch import KERNELS
 COMPILED = KERNELS.select is not None
 MOST_MODULES = {
     "append": 10 if COMPILED else 21,
-    "local fetch": 10 if COMPILED else 17,
-    "cold fetch": 18 if COMPILED else 25,
+    "local fetch": 9 if COMPILED else 16,
+    "cold fetch": 17 if COMPILED else 24,
 }
 """A higher number needs a reason."""
 

@@ -16,7 +16,6 @@ from compiled_twin import compiled_twin
 from gateway_bed import frame_of, part, request, response
 from stratalog import Fetched, LogOffsets, Transfer
 from stratalog.env.posix_vfs import PosixVfs
-from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
 from stratalog_gateway.wire import fetch_codec, produce_codec
 from stratalog_gateway.wire.fetch_codec import FetchResult, decode_fetch, encode_fetch, frame_bytes
@@ -46,7 +45,7 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[None]:
 def transfer_of(data: bytes) -> Transfer:
     """Return a transfer with batches in memory."""
     bounds = LogOffsets(0, 0, 0, 0, 0, 1)
-    return Transfer(Fetched((FileSlice.of(data),), 1, bounds, 0, cast(Components, None)), PosixVfs())
+    return Transfer(Fetched(memoryview(data), 1, bounds, 0, cast(Components, None)), PosixVfs())
 
 
 def parts_of(frame: bytes) -> tuple[Header, memoryview]:

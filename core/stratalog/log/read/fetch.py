@@ -21,19 +21,20 @@ from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
 _SMALL_BYTES: Final = 64 << 10
+_NO_BYTES: Final = memoryview(b"")
 _READ_COMMITTED: Final = Isolation.READ_COMMITTED  # looked up at each fetch
 
 
 @dataclass(slots=True)
 class Fetched:
-    """Raw whole batches, unchanged from the log. Release it (or leave its ``with`` block) after use.
+    """Raw whole batches, unchanged from the log. A context manager.
 
     The bytes are in memory: they stay the same if the segment is deleted, or the log is truncated or closed.
 
     Attributes:
-        slices: the bytes, in order; empty if the requested offset is at the isolation's bound, if ``diverging`` is set,
-            or if the first batch is larger than allowed. The first batch may begin below the requested offset; a reader
-            drops those records.
+        data: the bytes; empty if the requested offset is at the isolation's bound, if ``diverging`` is set, or if the
+            first batch is larger than allowed. The first batch may begin below the requested offset; a reader drops
+            those records.
         next_offset: the next offset to fetch; the requested offset if nothing was returned.
         offsets: all bounds of the log at the time of the fetch.
         diverging: exclusive end offset of the replica's last epoch in this log, if the replica must truncate its log;
@@ -41,24 +42,35 @@ class Fetched:
         aborted_transactions: for read_committed, the aborted transactions with data in the range; otherwise empty.
         offset: the requested offset.
         components: the log's components, which ``converted`` uses.
+        position: position of the bytes in their segment.
+        file_slice: the bytes in their file, instead of ``data``, in a fetch for a ``Transfer``, which releases the slice;
+            otherwise None.
     """
 
-    slices: tuple[FileSlice, ...]
+    data: memoryview
     next_offset: int
     offsets: LogOffsets
     offset: int
     components: Components = field(repr=False, compare=False)
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
     diverging: EpochEnd | None = None
+    position: int = 0
+    file_slice: FileSlice | None = None
+
+    @property
+    def slices(self) -> tuple[FileSlice, ...]:
+        """The bytes as one slice; empty if there are no bytes."""
+        piece = self.file_slice or FileSlice(self.data, self.position)
+        return (piece,) if piece.size_bytes else ()
 
     @property
     def size_bytes(self) -> int:
-        """Total size of all slices."""
-        return sum(piece.size_bytes for piece in self.slices)
+        """Number of bytes in ``data``."""
+        return len(self.data)
 
     def read(self) -> bytes:
         """Return a copy of all bytes."""
-        return b"".join(piece.data for piece in self.slices)
+        return bytes(self.data)
 
     def converted(self, magic: int) -> Converted:
         """Return the batches down-converted for a reader that knows no magic above ``magic``, as in Kafka.
@@ -83,9 +95,7 @@ class Fetched:
         return convert(self.read(), formats, codecs, magic, first_offset=self.offset, limit_bytes=limit_bytes)
 
     def release(self) -> None:
-        """Release the slices. May be called twice."""
-        for piece in self.slices:
-            piece.release()
+        """Do nothing: the bytes stay in memory while a view of them exists."""
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +138,7 @@ def fetch(
         bound = view.checked_bound(offset, isolation)
         diverging = None if last_fetched_epoch is None else _divergence(view, offset, last_fetched_epoch)
         if diverging is not None:
-            return Fetched((), offset, view.offsets, offset, view.components, diverging=diverging)
+            return Fetched(_NO_BYTES, offset, view.offsets, offset, view.components, diverging=diverging)
         try:
             return _fetch(view, offset, max_bytes, isolation, bound, min_one_batch, to_send)
         except READ_ERRORS as error:
@@ -169,14 +179,12 @@ def _fetch(
         aborted: tuple[AbortedTransaction, ...] = ()
         if isolation == _READ_COMMITTED:
             aborted = hidden_transactions(view, components, offset, last_offset + 1)
-        if local is not None and data is None:
-            piece = local.slice(position, size_bytes)
-        else:
-            piece = FileSlice(data or memoryview(b""), position, None, None, size_bytes)
-        return Fetched((piece,), last_offset + 1, view.offsets, offset, components, aborted)
+        file_slice = local.slice(position, size_bytes) if local is not None and data is None else None
+        next_offset, offsets = last_offset + 1, view.offsets
+        return Fetched(data or _NO_BYTES, next_offset, offsets, offset, components, aborted, None, position, file_slice)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)
-    return Fetched((), offset, view.offsets, offset, components)
+    return Fetched(_NO_BYTES, offset, view.offsets, offset, components)
 
 
 def _divergence(view: LogView, offset: int, last_fetched_epoch: int) -> EpochEnd | None:

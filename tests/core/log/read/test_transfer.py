@@ -19,7 +19,6 @@ from stratalog.log.log import Log
 from stratalog.log.read.fetch import Fetched
 from stratalog.log.read.transfer import Transfer
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets, Watermark
-from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
 from stratalog.testing.faults import FaultyVfs
 from stratalog_formats.kernels.dispatch import KERNELS
@@ -170,7 +169,7 @@ def test_bytes_in_memory_are_sent_from_where_it_stopped(cuts: list[int]) -> None
             sent_data += piece
             return len(piece)
 
-    fetched = Fetched((FileSlice.of(data),), 9, LogOffsets(0, 0, 0, 0, 0, 9), 0, cast(Components, None))
+    fetched = Fetched(memoryview(data), 9, LogOffsets(0, 0, 0, 0, 0, 9), 0, cast(Components, None))
     transfer = Transfer(fetched, PosixVfs())
     with Slow() as sink:
         sink.setblocking(False)
