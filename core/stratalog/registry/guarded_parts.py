@@ -5,7 +5,8 @@ type against the signature in ``stratalog.spi``, and its contents with ``result_
 thread without a deadline, because another thread for each batch would cost more time than the call itself. Calls in
 progress are registered: if one of them does not return, ``Engine.close`` waits for it only for a limited time.
 
-The calls of a guarded cleanup policy have a deadline. Its record filter is a guarded part.
+The calls of a guarded cleanup policy, and the requests to a guarded object store, have a deadline. The record filter of
+a guarded policy is a guarded part.
 """
 
 from __future__ import annotations
