@@ -201,7 +201,7 @@ class LogReader(CheckedArguments, ABC):
         latencies = self._watch.latencies
         began_ns = 0 if latencies is None else latencies.fetch.now_ns()
         fetched = fetch(
-            self._views,
+            self.view,
             offset,
             max_bytes,
             isolation,
@@ -230,7 +230,7 @@ class LogReader(CheckedArguments, ABC):
         ``fetch`` documents the arguments. Raises the same errors as ``fetch``.
         """
         fetched = fetch(
-            self._views,
+            self.view,
             offset,
             max_bytes,
             isolation,

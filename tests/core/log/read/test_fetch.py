@@ -16,13 +16,14 @@ from stored_batches import batches_in
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env.posix_vfs import PosixVfs
-from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
+from stratalog.errors import ClosedError, ConfigError, CorruptBatchError, OffsetOutOfRangeError
 from stratalog.log.log import Log
 from stratalog.log.read.fetch import Fetched
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.segment.segment import Segment
 
 COUNT = 30
 
@@ -87,6 +88,21 @@ def test_offsets_outside_the_log_are_out_of_range(log: LogReader, offset: int) -
     if offset:  # ``records`` accepts 0 for "the log start"
         with pytest.raises(OffsetOutOfRangeError):
             list(log.records(offset))
+
+
+def test_a_fetch_that_a_close_interrupts_says_that_the_reader_is_closed(
+    bed: LogBed, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.close()
+    reader, read = bed.open_reader(), Segment.read
+
+    def close_and_read(segment: Segment, position: int, size_bytes: int) -> memoryview:
+        reader.close()
+        return read(segment, position, size_bytes)
+
+    monkeypatch.setattr(Segment, "read", close_and_read)
+    with pytest.raises(ClosedError):
+        reader.fetch(5)
 
 
 def test_an_unknown_isolation_is_named(log: LogReader) -> None:
