@@ -20,8 +20,7 @@ from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.kernels import EXTENSIONS
 from stratalog_formats.kernels.dispatch import COMPILED, PYTHON, Kernels
 from stratalog_formats.records.batches import BatchFormat
-from stratalog_formats.records.messages_v0 import MessageFormatV0
-from stratalog_formats.records.messages_v1 import MessageFormatV1
+from stratalog_formats.records.message_versions import MessageFormatV0, MessageFormatV1
 
 CODECS: Final[dict[str, Codec]] = {
     "gzip": GzipCodec(),

@@ -42,8 +42,7 @@ from stratalog_formats.indexes.time import TimeIndex
 from stratalog_formats.indexes.transaction import TransactionIndex
 from stratalog_formats.kernels.varint import read_varint, varint
 from stratalog_formats.records.batches import BatchFormat
-from stratalog_formats.records.messages_v0 import MessageFormatV0
-from stratalog_formats.records.messages_v1 import MessageFormatV1
+from stratalog_formats.records.message_versions import MessageFormatV0, MessageFormatV1
 from vectors import VECTORS as CHECKED
 
 Vector = dict[str, Any]

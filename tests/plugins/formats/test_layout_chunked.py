@@ -16,8 +16,7 @@ from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog.testing.contracts.tier_layout import a_segment, joined
 from stratalog.testing.memory import memory_below
 from stratalog_formats.codecs.zstd import ZstdCodec
-from stratalog_formats.layouts.chunked import ChunkedLayout
-from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
+from stratalog_formats.layouts.chunked import RAW_BIT, ChunkedLayout, ChunkIndex, chunk_index, encode_sizes
 from stratalog_formats.layouts.pieces import RecentlyUsed
 from stratalog_formats.layouts.sections import ChunkedSection
 from stratalog_formats.layouts.spool import MEMORY_BYTES, Spool

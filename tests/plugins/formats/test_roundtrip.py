@@ -18,8 +18,7 @@ from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.records.batches import BatchFormat
-from stratalog_formats.records.messages_v0 import MessageFormatV0
-from stratalog_formats.records.messages_v1 import MessageFormatV1
+from stratalog_formats.records.message_versions import MessageFormatV0, MessageFormatV1
 
 LIMIT_BYTES = 1 << 24
 LAST_MS = (1 << 63) - 1

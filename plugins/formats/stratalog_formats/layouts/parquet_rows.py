@@ -29,8 +29,7 @@ from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.kernels.layout import BATCH_CRC_POSITION, BATCH_HEADER_BYTES, FRAME_BYTES
 from stratalog_formats.kernels.rebuild import BATCH_PIECE, BYTES_HEAD, BYTES_PIECE, RowBuffers
 from stratalog_formats.records.batches import BatchFormat
-from stratalog_formats.records.messages_v0 import MessageFormatV0
-from stratalog_formats.records.messages_v1 import MessageFormatV1
+from stratalog_formats.records.message_versions import MessageFormatV0, MessageFormatV1
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers

@@ -13,10 +13,14 @@ def _message_arguments(context: OpenContext) -> tuple[object, ...]:
 
 PROVIDERS: tuple[Provider[RecordFormat], ...] = (
     Provider(
-        name="v0", open=opener_of("records.messages_v0", "MessageFormatV0", _message_arguments), extensions=EXTENSIONS
+        name="v0",
+        open=opener_of("records.message_versions", "MessageFormatV0", _message_arguments),
+        extensions=EXTENSIONS,
     ),
     Provider(
-        name="v1", open=opener_of("records.messages_v1", "MessageFormatV1", _message_arguments), extensions=EXTENSIONS
+        name="v1",
+        open=opener_of("records.message_versions", "MessageFormatV1", _message_arguments),
+        extensions=EXTENSIONS,
     ),
     Provider(
         name="v2",

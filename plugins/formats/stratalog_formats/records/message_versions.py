@@ -1,4 +1,4 @@
-"""Messages of magic 0: no timestamps, and absolute offsets inside a wrapper.
+"""The record formats of magic 0 and 1.
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.
 """
@@ -10,12 +10,14 @@ from functools import partial
 from struct import Struct
 from typing import ClassVar, Final
 
+from stratalog.errors import CorruptBatchError
 from stratalog.spi import NO_TIMESTAMP, PreparedBatches, RecordBatch
 from stratalog_formats.kernels.layout import INT64
 from stratalog_formats.records.message_set import offset_distance, read_messages
 from stratalog_formats.records.messages import MessageFormat
 
-_HEAD: Final = Struct(">bbi")  # magic, attributes, size of the key
+_HEAD_V0: Final = Struct(">bbi")  # magic, attributes, size of the key
+_HEAD_V1: Final = Struct(">bbqi")  # with the timestamp before the size
 
 
 class MessageFormatV0(MessageFormat):
@@ -25,7 +27,7 @@ class MessageFormatV0(MessageFormat):
 
     def _encode_heads(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
         del stamps
-        return map(partial(_HEAD.pack, 0, attributes), key_sizes)
+        return map(partial(_HEAD_V0.pack, 0, attributes), key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
         del wrapper, last_field
@@ -65,3 +67,28 @@ class MessageFormatV0(MessageFormat):
         codec = self._codecs.by_id(wrapper.codec_id)
         compressed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
         return self._messages([offset], [NO_TIMESTAMP], [None], [compressed], codec.id), offset
+
+
+class MessageFormatV1(MessageFormat):
+    """Record format of magic 1: timestamps, and inner offsets relative to the wrapper's offset.
+
+    A wrapper has the offset of its last message.
+    """
+
+    magic: ClassVar[int] = 1
+
+    def _encode_heads(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+        return map(partial(_HEAD_V1.pack, 1, attributes), stamps, key_sizes)
+
+    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
+        """Return the number to add to the offset field of each message in a wrapper, to get the message's offset.
+
+        Raise CorruptBatchError if the wrapper's offset is not 0, and is below ``last_field``.
+        """
+        if wrapper.last_offset == 0:  # old librdkafka versions wrote such wrappers, with absolute offsets
+            return 0
+        if wrapper.last_offset < last_field:
+            raise CorruptBatchError(
+                "the offset of a compressed message is below its last inner offset", "", wrapper.position
+            )
+        return wrapper.last_offset - last_field
