@@ -6,16 +6,16 @@ import errno
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
 from stratalog.env.posix_vfs import PosixVfs
-from stratalog.spi.codecs import CodecTable
-from stratalog.spi.providers import OpenContext, Provider
+from stratalog.spi.providers import Provider
 from stratalog.spi.segment_store import SegmentStore
+from stratalog.testing.contexts import open_context
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Rule = Callable[[str, str], None]
@@ -173,16 +173,8 @@ class StoreBench:
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
         """Return a new open store of the directory. The store does not hold the lock. The caller closes the store."""
-        return self.provider.open(
-            OpenContext(
-                env=Env(files=self.files),
-                limits=self.limits,
-                handles=self.handles,
-                codecs=CodecTable(),
-                location=self.location,
-                read_only=read_only,
-            )
-        )
+        context = open_context(location=self.location, read_only=read_only, env=Env(files=self.files))
+        return self.provider.open(replace(context, limits=self.limits, handles=self.handles))
 
     def acquired(self) -> SegmentStore:
         """Return a new open store that holds the lock of the directory. The caller closes the store."""

@@ -37,7 +37,7 @@ from stratalog.log.load.log_loader import load
 from stratalog.log.log import Log
 from stratalog.log.open_log import LogEnvironment, OpenRequest
 from stratalog.log.state.log_settings import LogSettings
-from stratalog.model.events import Event, LogRecovered
+from stratalog.model.events import LogRecovered
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability, Watermark
 from stratalog.reading.component_host import ComponentHost
@@ -59,6 +59,7 @@ class LogOpener:
 
     Attributes:
         partitions: number of partitions of each topic, from the inventory; {} without an inventory.
+        notify: queues an event for the listeners.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class LogOpener:
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
         self._background = background
-        self._topics, self._dirs, self._notifier, self._progress = topics, dirs, notifier, progress
+        self._topics, self._dirs, self.notify, self._progress = topics, dirs, notifier, progress
         self.partitions: Mapping[str, int] = {}
 
     def open_all(
@@ -100,10 +101,6 @@ class LogOpener:
                 except StorageError as error:
                     failed[loading.name] = error
         return opened_logs, failed
-
-    def notify(self, event: Event) -> None:
-        """Queue an event for the listeners; see ``Notifier``."""
-        self._notifier(event)
 
     def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
         """Open one log without adding it to ``directory.logs``.
@@ -144,7 +141,7 @@ class LogOpener:
             OpenRequest(loading.name, loading.topic_id, loading.files, loaded, high_watermark, loading.refusal),
             LogSettings(loading.config, loading.components, loading.remote),
             LogEnvironment(
-                notify=self._notifier,
+                notify=self.notify,
                 durability=Durability.of(self._settings.durability),
                 watermark=watermark,
                 on_offline=directory.take_offline,
@@ -160,7 +157,7 @@ class LogOpener:
             recovered = LogRecovered(
                 log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes
             )
-            self._notifier(recovered)
+            self.notify(recovered)
         return log
 
     def _topic_id(self, name: TopicPartition, files: LogFiles) -> TopicId:

@@ -134,7 +134,15 @@ def offload_log(
                 # without segments, the tier ends at the log start, which may be inside a batch
                 start = tiered.end_offset if tiered.segments else 0
                 sources = _sources(log, view, waiting, start, may_begin, on_bytes)
-                report = _offload(log, remote, view, topic, sources)
+                report = remote.offload(
+                    sources,
+                    layout=log.config.tier_layout,
+                    section=log.config.sections.get(log.config.tier_layout),
+                    leader_epoch=view.leader_epoch,
+                    log_start=view.offsets.log_start,
+                    high_watermark=view.offsets.high_watermark,
+                    topic=topic,
+                )
         finally:
             log.maintenance.refresh_remote()  # even after an error: some segments may be committed
     for entry in report.committed:
@@ -202,20 +210,6 @@ def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:
 def _tier_end(view: LogView, remote: RemoteLog) -> int:
     """Return the exclusive end offset of this log's records in the tier. Records of another leader do not count."""
     return (view.remote or remote.view()).end_offset
-
-
-def _offload(
-    log: Log, remote: TierLog, view: LogView, topic: TopicNote | None, sources: Iterable[SegmentSource]
-) -> OffloadReport:
-    return remote.offload(
-        sources,
-        layout=log.config.tier_layout,
-        section=log.config.sections.get(log.config.tier_layout),
-        leader_epoch=view.leader_epoch,
-        log_start=view.offsets.log_start,
-        high_watermark=view.offsets.high_watermark,
-        topic=topic,
-    )
 
 
 def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:

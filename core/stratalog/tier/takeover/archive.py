@@ -211,59 +211,50 @@ class _BrokerLog:
     bound: int
 
 
+@dataclass(slots=True)
 class _LogPass:
-    """One pass over one log."""
+    """One pass over one log. ``leader_epoch`` is the epoch that the pass writes in; None if it writes nothing."""
 
-    def __init__(
-        self,
-        files: LogFiles,
-        remote: TierLog,
-        components: Components,
-        plan: ArchivePlan,
-        broker_log: _BrokerLog,
-        on_bytes: OnBytes,
-    ) -> None:
-        self._files, self._remote, self._components, self._plan = files, remote, components, plan
-        self._directory = broker_log.store.path()
-        self._bound, self._log_start, self._on_bytes = broker_log.bound, broker_log.log_start, on_bytes
-        self._skipped_offsets = 0
-        self.leader_epoch: int | None = None  # the epoch that this pass writes in
+    _files: LogFiles
+    _remote: TierLog
+    _components: Components
+    _plan: ArchivePlan
+    _broker_log: _BrokerLog
+    _on_bytes: OnBytes
+    _skipped_offsets: int = 0
+    leader_epoch: int | None = None
 
     def run(self) -> ArchivedLog:
+        """Run the pass. Return its result, including commits before an error."""
+        result = ArchivedLog(self._remote.name, self._broker_log.store.path())
         old_view: RemoteView | None = None
         try:
             old_view = self._remote.view()
             self._run(old_view)
-        except StorageError as failure:
-            return self._result(old_view, failure)
-        return self._result(old_view, None)
-
-    def _result(self, old_view: RemoteView | None, error: StorageError | None) -> ArchivedLog:
-        """Return the result of the pass, including commits before an error."""
+        except StorageError as error:
+            result = replace(result, error=error)
         if old_view is None:  # the tier's head could not be read
-            return ArchivedLog(self._remote.name, self._directory, error=error)
-        new_view = self._remote.view()
+            return result
+        new_view, bound = self._remote.view(), self._broker_log.bound
         new_segments = [segment for segment in new_view.segments.from_offset(old_view.end_offset) if segment.size_bytes]
-        return ArchivedLog(
-            log=self._remote.name,
-            directory=self._directory,
+        return replace(
+            result,
             segments=len(new_segments),
             size_bytes=sum(segment.size_bytes for segment in new_segments),
             tier_end=new_view.end_offset,
-            high_watermark=0 if self._bound == UNKNOWN_END else self._bound,
+            high_watermark=0 if bound == UNKNOWN_END else bound,
             skipped_offsets=self._skipped_offsets,
-            error=error,
         )
 
     def _run(self, tiered: RemoteView) -> None:
-        names = file_names(self._files)
-        if not _may_wait(names, tiered.end_offset, self._bound):
+        names, bound = file_names(self._files), self._broker_log.bound
+        if not _may_wait(names, tiered.end_offset, bound):
             return
         with ExitStack() as resources:
             segments = open_pieces(self._files, self._components, resources, names=names)
             epochs = read_epochs(self._files)  # read after the names: it is complete for closed segments
-            start = tiered.end_offset if tiered.version else max(self._log_start, segments[0].base_offset)
-            waiting = [segment for segment in segments[:-1] if start < segment.end_offset <= self._bound]
+            start = tiered.end_offset if tiered.version else max(self._broker_log.log_start, segments[0].base_offset)
+            waiting = [segment for segment in segments[:-1] if start < segment.end_offset <= bound]
             if waiting:
                 self._check_lineage(tiered, epochs)
                 self._offload(tiered, start, waiting, epochs)

@@ -37,11 +37,11 @@ from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import BytesSource, Created
 from stratalog.tier.manifest.entry_tree import next_root
+from stratalog.tier.manifest.head import read_chain
 from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
 from stratalog.tier.manifest.pages import Item, build_page
 from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in_commit_id
-from stratalog.tier.manifest.root_chain import read_chain
 from stratalog.tier.manifest.root_codec import new_root
 from stratalog.tier.store.object_keys import manifest_key, pages_prefix, parse_page_key, quarantined_key
 from stratalog.tier.tier_log_reader import TierLogReader

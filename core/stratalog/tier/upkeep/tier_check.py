@@ -30,8 +30,8 @@ from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_se
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.manifest.entry_tree import object_end
+from stratalog.tier.manifest.head import read_chain
 from stratalog.tier.manifest.root import Head, PageRef
-from stratalog.tier.manifest.root_chain import read_chain
 from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout

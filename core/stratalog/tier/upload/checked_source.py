@@ -61,13 +61,8 @@ class CheckedSources:
     def __init__(
         self, files: LogFiles, log: TopicPartition, topic_id: TopicId, epochs: EpochCache, components: Components
     ) -> None:
-        self._files, self._log, self._topic_id, self._epochs, self._components = (
-            files,
-            log,
-            topic_id,
-            epochs,
-            components,
-        )
+        self._files, self._log, self._topic_id = files, log, topic_id
+        self._epochs, self._components = epochs, components
         self._producers: ProducerState | None = None  # at the end of the last segment, if it is known
 
     def source(self, segment: Segment, base_offset: int) -> SegmentSource:
