@@ -9,7 +9,6 @@ from typing import Final, Self
 
 from stratalog.client.clients import Clients
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.duties.cleaner import Cleaner
 from stratalog.engine.duties.duties import Duties
 from stratalog.engine.duties.service_runner import Services
 from stratalog.engine.engine_clients import EngineClients
@@ -64,17 +63,8 @@ class Engine(EngineClients):
             logs = self._logs = EngineLogs(host, tier, progress, forget_offsets, attach)
             stack.callback(logs.close)
             self.attached = logs.attached
-            clock, store_checkpoint = host.env.clock, logs.open_logs.write_dirty_starts
-            self._duties = Duties(
-                settings,
-                host.env,
-                logs.open_logs,
-                logs.opener,
-                logs.policies,
-                Cleaner(settings, clock, logs.policies, logs.opener.remote_of, store_checkpoint),
-                logs.tiering,
-                self._clients.coordinator.abort_expired,
-            )
+            abort_expired = self._clients.coordinator.abort_expired
+            self._duties = Duties(host, logs.opener, logs.open_logs, logs.tiering, abort_expired)
             stack.callback(self._duties.close)
             self._resources = stack.pop_all()
 

@@ -110,8 +110,8 @@ class EngineDuties(CheckedArguments, Closeable):
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
             StorageError: error of the first log that failed, raised after all logs have been processed.
         """
-        self._logs.check_open()
-        return self._duties.collect()
+        logs, tiering = self._select_logs(None), self._logs.tiering
+        return CollectReport() if tiering is None else tiering.collect(logs)
 
     def apply_retention(
         self,

@@ -88,10 +88,8 @@ class EngineLogs:
                 sections=host.registry.topic_sections(),
                 entries=self._read_entries(inventory),
             )
-            self.opener = LogOpener(
-                settings.engine, host, tier, self._topics, self.open_logs.dirs, self.notifier, progress, background
-            )
-            self.tiering = None if tier is None else TierDuties(tier, self.opener, settings.engine, host.env.clock)
+            self.opener = LogOpener(host, tier, self._topics, self.open_logs.dirs, self.notifier, progress, background)
+            self.tiering = None if tier is None else TierDuties(tier, self.opener, host)
             self._changes = TopicChanges(self.open_logs, self._topics, self.opener, host, forget_offsets)
             self.attached = self._open_all(inventory, attach)
             remove_copies(self.open_logs.dirs)
@@ -289,9 +287,8 @@ class EngineLogs:
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
         """Take over the logs of a tier into empty directories. Raises the errors of ``Attacher.run``."""
-        settings = self._host.settings.engine
-        attached = Attacher(tier, settings, self._host, self.open_logs, self._topics, self.opener, attach).run()
-        if settings.tier_outage_open == "serve":
+        attached = Attacher(tier, self._host, self.open_logs, self._topics, self.opener, attach).run()
+        if self._host.settings.engine.tier_outage_open == "serve":
             tier.availability.allow_offline()
         return attached
 

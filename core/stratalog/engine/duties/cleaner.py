@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, dirtiest, first_dirty_offset_of, plan_parts
-from stratalog.config.engine_settings import EngineConfig
-from stratalog.config.topic import TopicConfig
-from stratalog.env import Clock
+from stratalog.engine.open.log_opener import LogOpener
+from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.env.progress import Progress, ProgressSum
 from stratalog.env.rate_limit import Throttle
 from stratalog.env.threads import outcomes
@@ -31,11 +30,10 @@ from stratalog.errors import (
 )
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.spi.cleanup import CleanupPolicy, Rewrite
-from stratalog.tier.tier_log import TierLog
+from stratalog.reading.component_host import ComponentHost
+from stratalog.spi.cleanup import Rewrite
 
 _Part: TypeAlias = tuple[TopicPartition, str]  # name of a log, and CompactionPlan.part
-Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
 
 
 @dataclass(slots=True)
@@ -71,29 +69,22 @@ class _CleanedPart:
 class Cleaner:
     """Compactor of the logs of one engine. Closes none of its arguments; thread-safe.
 
-    Args:
-        store_checkpoint: called with the log after each compaction round, to store the checkpoint of compacted offsets.
+    After each compaction round, the checkpoint of compacted offsets is stored.
 
     Attributes:
         limits: memory and buffer size of each thread.
     """
 
-    def __init__(
-        self,
-        settings: EngineConfig,
-        clock: Clock,
-        policies: Policies,
-        tier_of: Callable[[Log], TierLog | None],
-        store_checkpoint: Callable[[Log], None],
-    ) -> None:
-        self._clock, self._policies, self._tier_of, self._store_checkpoint = clock, policies, tier_of, store_checkpoint
+    def __init__(self, host: ComponentHost, opener: LogOpener, open_logs: OpenLogs) -> None:
+        self._clock, self._policies, settings = host.env.clock, host.policies, host.settings.engine
+        self._opener, self._open_logs = opener, open_logs
         self._threads = settings.cleaner_threads
         self.limits = CleanerLimits(
             memory_bytes=settings.cleaner_dedupe_bytes // settings.cleaner_threads,
             load_factor=settings.cleaner_load_factor,
             read_bytes=max(settings.cleaner_io_bytes // settings.cleaner_threads, 1),
         )
-        self._throttle = Throttle(clock, settings.cleaner_bytes_per_second)
+        self._throttle = Throttle(self._clock, settings.cleaner_bytes_per_second)
         self._plan_lock = threading.Lock()
         self._busy = set[_Part]()  # parts of logs that a thread is compacting; under _plan_lock
         self._stopping = False
@@ -116,7 +107,7 @@ class Cleaner:
             except StorageError as error:  # for instance a policy that is not installed: continue with the other logs
                 plans.append(CompactionPlan(log, None, str(error), error))
                 continue
-            tier = self._tier_of(log)
+            tier = self._opener.remote_of(log)
             plans += plan_parts(log, policies, tier, now_ms=now_ms, asks_all=asks_all)
         return plans
 
@@ -208,7 +199,7 @@ class Cleaner:
             if result.error is not None or result.stopped or not cleaned.note(plan.rewrite, result):
                 parts.pop(part, None)
             with contextlib.suppress(OutOfResourcesError):  # without the checkpoint, the round is done again
-                self._store_checkpoint(plan.log)
+                self._open_logs.write_dirty_starts(plan.log)
             return result
         finally:
             with self._plan_lock:

@@ -7,21 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
-from stratalog.config.engine_settings import EngineConfig
-from stratalog.engine.duties.cleaner import Cleaner, Policies
+from stratalog.engine.duties.cleaner import Cleaner
 from stratalog.engine.duties.scheduler import Duty, DutyStatus, Scheduler
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.offload_log import OffloadResult
 from stratalog.engine.tiering.tier_duties import TierDuties
-from stratalog.env import Env
 from stratalog.env.progress import OnBytes, Progress, counters
 from stratalog.errors import ConfigError, LogDirError, OutOfResourcesError, PluginError, StoreError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.tier.upkeep.collect import CollectReport
+from stratalog.reading.component_host import ComponentHost
 
 LONGEST_SYNC_TICK_MS: Final = 1000  # longest interval between checks of flush.ms, even if sync.interval.ms is longer
 DELETE_TICK_MS: Final = 1000
@@ -29,7 +27,7 @@ TRANSACTIONS_TICK_MS: Final = 10_000  # brokers check for overdue transactions a
 
 
 class Duties:
-    """The duties of one engine. Thread-safe. ``close`` stops ``cleaner`` and ``tiering``, but closes no other argument.
+    """The duties of one engine. Thread-safe. ``close`` stops ``cleaner`` and ``tiering``, but closes no argument.
 
     If a duty fails for one log, the duty continues with the other logs, and raises the first error at the end. After a
     failure of the tier's store, only ``apply_retention`` continues, with the logs that have no tier. ``cleaner`` returns
@@ -38,17 +36,15 @@ class Duties:
 
     def __init__(
         self,
-        settings: EngineConfig,
-        env: Env,
-        open_logs: OpenLogs,
+        host: ComponentHost,
         opener: LogOpener,
-        policies: Policies,
-        cleaner: Cleaner,
+        open_logs: OpenLogs,
         tiering: TierDuties | None,
         abort_expired: Callable[[], object],
     ) -> None:
-        self._settings, self._clock, self._open_logs, self._opener = settings, env.clock, open_logs, opener
-        self._policies, self.cleaner, self._tiering = policies, cleaner, tiering
+        self._host, self._opener, self._open_logs, self._tiering = host, opener, open_logs, tiering
+        self._settings, env = host.settings.engine, host.env
+        self.cleaner = Cleaner(host, opener, open_logs)
         schedules = self._schedules(abort_expired)
         self._schedulers = [Scheduler(env.clock, duties, name, env.watch) for name, duties in schedules.items()]
 
@@ -118,7 +114,7 @@ class Duties:
 
         return (
             Duty("offload", self._settings.offload_interval_ms, offload),
-            Duty("collect", self._settings.collect_interval_ms, self.collect),
+            Duty("collect", self._settings.collect_interval_ms, lambda: tiering.collect(self.select_logs(None))),
         )
 
     def _logs_in_service(self) -> list[Log]:
@@ -176,14 +172,6 @@ class Duties:
         results = for_each(logs, lambda log: tiering.offload(log, on_bytes[log.name]), self._settings.copier_threads)
         return tuple(result for result in results if result is not None)
 
-    def collect(self) -> CollectReport:
-        """Delete the objects in the tier that no reader can need any longer.
-
-        This includes objects of deleted topics, and of topics that left the tier. Without a tier, do nothing, and
-        return an empty report.
-        """
-        return CollectReport() if self._tiering is None else self._tiering.collect(self.select_logs(None))
-
     def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
         """Build the missing extra indexes (``index.extra``) of closed local segments. Return a result for each log."""
         return tuple(for_each(logs, lambda log: log.maintenance.make_extra_indexes()))
@@ -195,12 +183,12 @@ class Duties:
 
         ``progress`` is called after each log, with the size that its local segments had at the beginning.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._host.env.clock.now_ms()
         sizes_bytes = {log.name: sum(segment.size_bytes for segment in log.view().segments) for log in logs}
         on_bytes = counters_by_log(logs, progress, lambda log: sizes_bytes[log.name])
 
         def work(log: Log) -> RetentionResult:
-            policies, remote = self._policies(log.config), self._opener.connect_remote(log)
+            policies, remote = self._host.policies(log.config), self._opener.connect_remote(log)
             result = apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
             on_bytes[log.name](sizes_bytes[log.name])
             return result

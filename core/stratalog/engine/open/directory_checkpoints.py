@@ -6,13 +6,12 @@ Source: apache/kafka LogManager, OffsetCheckpointFile.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stratalog.epochs.checkpoint import check_offsets, format_offsets
-from stratalog.errors import LogDirOfflineError, StorageError
+from stratalog.errors import LogDirOfflineError
 from stratalog.log.folder.directory_state import DirectoryState
 from stratalog.log.log import Log
 from stratalog.model.names import (
@@ -23,7 +22,9 @@ from stratalog.model.names import (
     TopicPartition,
 )
 from stratalog.model.offsets import LogOffsets
-from stratalog.spi.segment_store import SegmentStore
+
+if TYPE_CHECKING:
+    from stratalog.engine.open.log_dir import LogDir
 
 
 class DirectoryCheckpoints:
@@ -32,32 +33,14 @@ class DirectoryCheckpoints:
     The files also keep the offsets of logs that exist but are not open. If the directory is out of service, nothing is
     written.
 
-    Args:
-        stored: contents of the files at this time.
-        logs: open logs, by name. The directory changes this mapping later.
-        folders: folder name of each partition in the directory. The directory changes this mapping later.
-        failure: returns the error that took the directory out of service; None while it is in service.
-        take_offline: takes the directory out of service after an I/O error.
-
     Attributes:
         stored: offsets with which logs are opened. They are first those of the files; ``keep_offsets`` and the methods
             that forget offsets change them.
         arriving: offsets of logs that are being moved here and are not open yet; the files contain them.
     """
 
-    def __init__(
-        self,
-        store: SegmentStore,
-        stored: DirectoryState,
-        logs: Mapping[TopicPartition, Log],
-        folders: Mapping[TopicPartition, str],
-        linked_logs: AbstractSet[TopicPartition],
-        failure: Callable[[], StorageError | None],
-        take_offline: Callable[[StorageError], None],
-    ) -> None:
-        self._store, self.stored = store, stored
-        self._logs, self._folders, self._linked_logs = logs, folders, linked_logs
-        self._failure, self._take_offline = failure, take_offline
+    def __init__(self, directory: LogDir, stored: DirectoryState) -> None:
+        self._directory, self.stored = directory, stored
         self.arriving: dict[TopicPartition, LogOffsets] = {}
         # by log: stored log start, which is below the first local segment, and the log's own start when it was opened
         self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
@@ -102,9 +85,11 @@ class DirectoryCheckpoints:
 
     def check_in_service(self) -> None:
         """Raise LogDirOfflineError if the directory is out of service."""
-        failure = self._failure()
+        failure = self._directory.failure
         if failure is not None:
-            raise LogDirOfflineError(f"the log directory is out of service: {failure.reason}", self._store.path())
+            raise LogDirOfflineError(
+                f"the log directory is out of service: {failure.reason}", self._directory.store.path()
+            )
 
     def forget(self, log: TopicPartition) -> None:
         """Remove the offsets of an earlier log of this name, durably. The directory must not have a log of this name.
@@ -129,7 +114,7 @@ class DirectoryCheckpoints:
         self.write()
         with self._lock:  # the files now lack the offsets of all absent logs: forget these offsets, too
             for offsets in all_offsets:
-                for name in offsets.keys() - self._folders.keys() - self._linked_logs:
+                for name in offsets.keys() - self._directory.folders.keys() - self._directory.linked_logs:
                     del offsets[name]
 
     def write(self) -> None:
@@ -157,7 +142,9 @@ class DirectoryCheckpoints:
         no longer in the directory from the file: if two directories have an offset of one log, Kafka's cleaner stops.
         """
         with self._lock:
-            dirty_starts = {name: log.maintenance.cleaning.dirty_start for name, log in list(self._logs.items())}
+            dirty_starts = {
+                name: log.maintenance.cleaning.dirty_start for name, log in list(self._directory.logs.items())
+            }
             known_starts = {name: offset for name, offset in dirty_starts.items() if offset is not None}
             if known_starts or self.stored.dirty_starts or CLEANER_FILE in self._written_contents:
                 self._write_file(CLEANER_FILE, self.stored.dirty_starts, dirty_starts, known_starts)
@@ -174,7 +161,7 @@ class DirectoryCheckpoints:
                 self.stored.dirty_starts.pop(name, None)
             self._written_contents.pop(CLEANER_FILE, None)
             with self._offline_after_error():
-                self._store.remove_small(CLEANER_FILE)
+                self._directory.store.remove_small(CLEANER_FILE)
 
     def write_high_watermarks(self) -> None:
         """Store the high watermarks of all logs durably. Raises the errors of ``write``."""
@@ -182,7 +169,9 @@ class DirectoryCheckpoints:
             self._write_high_watermarks(self._bounds())
 
     def _bounds(self) -> dict[TopicPartition, LogOffsets]:
-        bounds = {name: self.bounds_of(log) for name, log in list(self._logs.items())}  # a copy: the logs may change
+        bounds = {
+            name: self.bounds_of(log) for name, log in list(self._directory.logs.items())
+        }  # a copy: the logs may change
         return {**bounds, **self.arriving}
 
     def _write_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
@@ -196,13 +185,13 @@ class DirectoryCheckpoints:
         open_names: Container[TopicPartition],
         new_offsets: Mapping[TopicPartition, int],
     ) -> None:
-        existing = [*self._folders, *self._linked_logs]
+        existing = [*self._directory.folders, *self._directory.linked_logs]
         unopened = {name: old_offsets[name] for name in existing if name not in open_names and name in old_offsets}
         data = format_offsets({**unopened, **new_offsets})
-        if self._failure() is None and self._written_contents.get(file) != data:
-            check_offsets(data, self._written_contents.get(file, b""), self._store.path(file))
+        if self._directory.failure is None and self._written_contents.get(file) != data:
+            check_offsets(data, self._written_contents.get(file, b""), self._directory.store.path(file))
             with self._offline_after_error():
-                self._store.replace_small(file, data)
+                self._directory.store.replace_small(file, data)
             self._written_contents[file] = data
 
     @contextmanager
@@ -210,7 +199,7 @@ class DirectoryCheckpoints:
         try:
             yield
         except LogDirOfflineError as error:
-            self._take_offline(error)
+            self._directory.take_offline(error)
             raise
 
     def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
@@ -221,6 +210,6 @@ class DirectoryCheckpoints:
 
         Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir.
         """
-        log = self._logs.get(name)
+        log = self._directory.logs.get(name)
         is_tiered = log is None or name in self._tiered_starts or log.config.remote_storage_enable
         return bounds.log_start > 0 or is_tiered

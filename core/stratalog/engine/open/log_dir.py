@@ -86,9 +86,7 @@ class LogDir:
         for name in [name for name, fate in self.left_folders.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
-        self.checkpoints = DirectoryCheckpoints(
-            store, stored, self.logs, self.folders, self.linked_logs, lambda: self.failure, self.take_offline
-        )
+        self.checkpoints = DirectoryCheckpoints(self, stored)
 
     def _find_linked_logs(self, stored: DirectoryState) -> frozenset[TopicPartition]:
         """Return the logs in the checkpoints whose folders are symbolic links. A listing omits such folders."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.notifier import Notifier
@@ -64,7 +63,6 @@ class LogOpener:
 
     def __init__(
         self,
-        settings: EngineConfig,
         host: ComponentHost,
         tier: Tier | None,
         topics: TopicTable,
@@ -73,7 +71,7 @@ class LogOpener:
         progress: ProgressSum,
         background: Background,
     ) -> None:
-        self._settings, self._host, self._tier = settings, host, tier
+        self._settings, self._host, self._tier = host.settings.engine, host, tier
         self._background = background
         self._topics, self._dirs, self.notify, self._progress = topics, dirs, notifier, progress
         self.partitions: Mapping[str, int] = {}

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from stratalog.client.statetopic import CONFIG as STATE_TOPIC_CONFIG
-from stratalog.config.engine_settings import EngineConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
@@ -71,14 +70,13 @@ class Attacher:
     def __init__(
         self,
         tier: Tier,
-        settings: EngineConfig,
         host: ComponentHost,
         open_logs: OpenLogs,
         topics: TopicTable,
         opener: LogOpener,
         request: Attach,
     ) -> None:
-        self._tier, self._settings, self._host, self._open_logs = tier, settings, host, open_logs
+        self._tier, self._host, self._open_logs = tier, host, open_logs
         self._topics, self._opener, self._request = topics, opener, request
         self._first = open_logs.dirs[0].store
 
@@ -199,7 +197,7 @@ class Attacher:
         return self._run_parallel(remotes, work)
 
     def _run_parallel(self, remotes: Sequence[TierLog], work: Callable[[TierLog], R]) -> list[R]:
-        return all_results(outcomes(remotes, work, self._settings.copier_threads, "stratalog-attach"))
+        return all_results(outcomes(remotes, work, self._host.settings.engine.copier_threads, "stratalog-attach"))
 
     def _write_folders(self, attached_logs: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
         """Create the folders of all logs, and then the checkpoint files. Return the directory of each log."""

@@ -10,17 +10,16 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from stratalog.cleaning.plan.retention import relieve
-from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.keys import LONG_MAX
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag, offload_log, tier_lag
-from stratalog.env import Clock
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.env.rate_limit import CopyRate
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
+from stratalog.reading.component_host import ComponentHost
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.commit.append_change import is_unknown
 from stratalog.tier.manifest.root import EMPTYING, ChangeKind, TopicNote
@@ -47,10 +46,11 @@ class TierDuties:
         tier: the tier. This object does not close it.
     """
 
-    def __init__(self, tier: Tier, opener: LogOpener, settings: EngineConfig, clock: Clock) -> None:
-        self._tier, self._opener, self._settings, self._clock = tier, opener, settings, clock
+    def __init__(self, tier: Tier, opener: LogOpener, host: ComponentHost) -> None:
+        self._tier, self._opener, self._clock = tier, opener, host.env.clock
+        self._settings = settings = host.settings.engine
         rate = settings.copy_bytes_per_second
-        self._rate = CopyRate(None if rate == LONG_MAX else rate, clock)
+        self._rate = CopyRate(None if rate == LONG_MAX else rate, self._clock)
         self._lock = threading.Lock()
         self._errors: dict[TopicPartition, str] = {}  # of each log's last attempt, "" if it succeeded; under _lock
         self._pauses: dict[TopicPartition, _Pause] = {}  # pauses of logs whose plugin fails; protected by _lock
