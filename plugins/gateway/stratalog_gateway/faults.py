@@ -21,12 +21,7 @@ from stratalog_gateway.wire.messages import read_header
 
 
 class Faults:
-    """Faults that tests inject into one gateway. Thread-safe.
-
-    Each context manager injects one fault while its block runs. It raises ConfigError for an API that the gateway does
-    not announce. Two blocks of the same method with the same API must not overlap, because the end of the first block
-    would end both faults. Blocks of ``not_leader`` may overlap.
-    """
+    """Faults that tests inject into one gateway; ``stratalog.testing.kafka_server.KafkaFaults``. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -39,14 +34,11 @@ class Faults:
         self._leader_changes = 0  # number of leader changes
 
     def drop_connections(self) -> None:
-        """Close all connections of the gateway.
-
-        Clients can reconnect immediately. If no gateway is attached, do nothing.
-        """
+        """Close all connections of the gateway. If no gateway is attached, do nothing."""
         self._drop_all()
 
     def lost_requests(self, *apis: str) -> AbstractContextManager[None]:
-        """Close the connection at each request of the named APIs, such as ``Produce``, without handling the request."""
+        """Close the connection at each request of the APIs, without handling the request."""
         return self._inject(self._lost_requests, apis)
 
     def lost_responses(self, *apis: str) -> AbstractContextManager[None]:
@@ -79,10 +71,7 @@ class Faults:
 
     @contextlib.contextmanager
     def throttled(self, throttle_ms: int) -> Iterator[None]:
-        """Throttle clients for at least ``throttle_ms`` after each Produce and every second Fetch, as a quota does.
-
-        A throttled Fetch returns no records. The client's next Fetch returns them, as if its rate had fallen meanwhile.
-        """
+        """Throttle clients for at least ``throttle_ms`` after each Produce and every second Fetch, as a quota does."""
         with self._lock:
             self._throttle_ms = throttle_ms
         try:

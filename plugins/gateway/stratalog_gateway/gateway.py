@@ -84,16 +84,8 @@ class Gateway:
         return authorizer if self._source is None else ReadOnlyPermissions(authorizer)
 
     def _listener(self, endpoint: Endpoint, handshake: EndpointHandshake) -> Listener:
-        settings = self._node.settings
         try:
-            return Listener(
-                endpoint,
-                handshake,
-                self._quotas,
-                self._node.clock,
-                idle_ms=settings.idle_ms,
-                send_buffer_bytes=settings.send_buffer_bytes,
-            )
+            return Listener(endpoint, handshake, self._quotas, self._node)
         except OSError as error:
             # the text of `create_server` repeats the address; errors of name resolution have negative numbers
             text = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror

@@ -53,9 +53,7 @@ class EndpointHandshake:
         settings = self._node.settings
         if self._mechanisms is None:
             return _PlainRequests(self._dispatch, client, settings.request_bytes)
-        return SaslRequests(
-            client, self._dispatch, self._mechanisms, settings, settings.request_bytes, self._node.clock
-        )
+        return SaslRequests(client, self._dispatch, self._mechanisms, settings, self._node.clock)
 
 
 class _PlainRequests:

@@ -13,10 +13,10 @@ import threading
 from typing import Final
 
 from stratalog.errors import StorageError
-from stratalog.spi import Clock
 from stratalog_gateway.connection import Connection, shut
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handshake import EndpointHandshake
+from stratalog_gateway.node import Node
 from stratalog_gateway.poller import Poller
 from stratalog_gateway.security.connection_quotas import ConnectionQuotas
 from stratalog_gateway.security.endpoints import Endpoint
@@ -35,22 +35,11 @@ class Listener:
     Args:
         endpoint: the address. The constructor replaces the port 0 by the port that the system has chosen.
         quotas: limits of connections, shared by all listeners.
-        idle_ms: a connection is closed if its client neither sends nor receives bytes for this time.
-        send_buffer_bytes: size of the send buffer of each connection; -1 means that the system chooses it.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        handshake: EndpointHandshake,
-        quotas: ConnectionQuotas,
-        clock: Clock,
-        *,
-        idle_ms: int,
-        send_buffer_bytes: int,
-    ) -> None:
-        self._handshake, self._quotas, self._clock, self._idle_ms = handshake, quotas, clock, idle_ms
-        self._send_buffer_bytes = send_buffer_bytes
+    def __init__(self, endpoint: Endpoint, handshake: EndpointHandshake, quotas: ConnectionQuotas, node: Node) -> None:
+        self._handshake, self._quotas, self._clock = handshake, quotas, node.clock
+        self._idle_ms, self._send_buffer_bytes = node.settings.idle_ms, node.settings.send_buffer_bytes
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         self._socket = socket.create_server((endpoint.host, endpoint.port), family=family, backlog=_BACKLOG)
         endpoint.port = self._socket.getsockname()[1]

@@ -43,6 +43,13 @@ class JoinRequest:
     needs_id: bool
     can_skip_assignment: bool
 
+    def new_member(self, member_id: str, assignment: bytes = b"") -> Member:
+        """Return the member that joins with this request under a new member id."""
+        return Member(
+            member_id, self.instance_id, self.client_id, self.client_host, self.session_ms, self.rebalance_ms,
+            self.protocols, assignment=assignment,
+        )  # fmt: skip
+
 
 class ClassicGroupCoordinator:
     """Coordinator of the groups of the classic protocol. Thread-safe.
@@ -105,10 +112,7 @@ class ClassicGroupCoordinator:
             member.restart_session(now_ns)
             return group.join_result(member)
         if member is None:
-            member = Member(
-                member_id, request.instance_id, request.client_id, request.client_host, request.session_ms,
-                request.rebalance_ms, request.protocols,
-            )  # fmt: skip
+            member = request.new_member(member_id)
             group.add(member)
         member.end_join(Joined(Code.REBALANCE_IN_PROGRESS, member_id))  # answers an earlier request of this member
         member.protocols = request.protocols
@@ -136,10 +140,7 @@ class ClassicGroupCoordinator:
             return None if old_id == request.member_id else Joined(Code.FENCED_INSTANCE_ID, request.member_id)
         old, was_leader = group.members[old_id], group.leader
         member_id = f"{request.instance_id}-{uuid.uuid4()}"
-        member = Member(
-            member_id, request.instance_id, request.client_id, request.client_host, request.session_ms,
-            request.rebalance_ms, request.protocols, assignment=old.assignment,
-        )  # fmt: skip
+        member = request.new_member(member_id, old.assignment)
         group.drop(old_id, Code.FENCED_INSTANCE_ID)
         group.add(member)
         if was_leader == old_id:

@@ -17,7 +17,7 @@ from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.mechanisms import AuthenticationError, Mechanism
-from stratalog_gateway.security.security_settings import SecuritySection
+from stratalog_gateway.settings import GatewaySection
 from stratalog_gateway.wire.messages import API_VERSIONS, Header, Maker, encode, read_body, read_header
 from stratalog_gateway.wire.primitives import I32, MalformedRequestError
 
@@ -52,7 +52,6 @@ class SaslRequests:
     Args:
         client: client of the connection. The authentication sets its principal.
         mechanisms: functions that begin an authentication, by the name of the mechanism.
-        request_bytes: maximum size of a request after authentication.
     """
 
     def __init__(
@@ -60,12 +59,11 @@ class SaslRequests:
         client: Client,
         dispatch: Dispatch,
         mechanisms: Mapping[str, Callable[[], Mechanism]],
-        settings: SecuritySection,
-        request_bytes: int,
+        settings: GatewaySection,
         clock: Clock,
     ) -> None:
-        self._client, self._dispatch, self._mechanisms, self._clock = client, dispatch, mechanisms, clock
-        self._settings, self._request_bytes = settings, request_bytes
+        self._client, self._dispatch, self._mechanisms = client, dispatch, mechanisms
+        self._settings, self._clock = settings, clock
         self._state = _State.INITIAL
         self._has_headers = False  # tokens are in SaslAuthenticate requests, after SaslHandshake version 1
         self._name = ""  # name of the mechanism
@@ -78,7 +76,7 @@ class SaslRequests:
     @property
     def limit_bytes(self) -> int:
         """Maximum size of the next request (bytes)."""
-        return self._request_bytes if self._state == _State.COMPLETE else self._settings.sasl_bytes
+        return self._settings.request_bytes if self._state == _State.COMPLETE else self._settings.sasl_bytes
 
     def __call__(self, frame: memoryview) -> Response:
         """Return the response to a request, or to a SASL token that is sent without a request header.

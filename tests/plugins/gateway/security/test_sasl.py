@@ -167,7 +167,7 @@ class Session:
         if expires is not None:
             mechanisms["PLAIN"] = expires
         self.client = Client("127.0.0.1", ENDPOINT)
-        self.requests = SaslRequests(self.client, answered, mechanisms, section, section.request_bytes, self.clock)
+        self.requests = SaslRequests(self.client, answered, mechanisms, section, self.clock)
 
     def ask(self, api: str, version: int, **values: Any) -> Any:
         handler_response = self.requests(memoryview(request(api, version, values)))

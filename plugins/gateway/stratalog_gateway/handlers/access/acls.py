@@ -35,25 +35,9 @@ def describe_acls(request: Request) -> Any:
     matching = sorted(acl for acl in request.node.acls.current.all if matches(acl))
     resources = []
     for (kind, name, pattern), acls in groupby(matching, key=lambda acl: acl[:3]):
-        descriptions = tuple(
-            make.part(
-                "AclDescription",
-                principal=acl.principal,
-                host=acl.host,
-                operation=int(acl.operation),
-                permission_type=int(acl.permission),
-            )
-            for acl in acls
-        )
-        resources.append(
-            make.part(
-                "DescribeAclsResource",
-                resource_type=int(kind),
-                resource_name=name,
-                pattern_type=int(pattern),
-                acls=descriptions,
-            )
-        )
+        resource = {"resource_type": int(kind), "resource_name": name, "pattern_type": int(pattern)}
+        descriptions = tuple(make.part("AclDescription", **_permission(acl)) for acl in acls)
+        resources.append(make.part("DescribeAclsResource", **resource, acls=descriptions))
     return make(resources=tuple(resources))
 
 
@@ -98,14 +82,17 @@ def _delete(request: Request, acl_filter: Any) -> Any:
             resource_type=int(acl.kind),
             resource_name=acl.name,
             pattern_type=int(acl.pattern),
-            principal=acl.principal,
-            host=acl.host,
-            operation=int(acl.operation),
-            permission_type=int(acl.permission),
+            **_permission(acl),
         )
         for acl in deleted
     )
     return outcome.part(make, "DeleteAclsFilterResult", matching_acls=matching_acls)
+
+
+def _permission(acl: Acl) -> dict[str, object]:
+    """Return the fields of an ACL that do not describe its resource, by kio's names."""
+    operation, permission = int(acl.operation), int(acl.permission)
+    return {"principal": acl.principal, "host": acl.host, "operation": operation, "permission_type": permission}
 
 
 def _require_acl_file(request: Request) -> AclFile:
