@@ -87,7 +87,7 @@ class TestObstore(ObjectStoreContract):
 
 def test_the_tier_takes_it_for_several_writers(store: ObjectStore) -> None:
     with TierBed().open(store) as tier:
-        assert (tier.shared, tier.reason) == (True, "")
+        assert (tier.availability.shared, tier.availability.reason) == (True, "")
 
 
 def test_a_large_object_is_uploaded_in_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:

@@ -47,7 +47,7 @@ class TestSqliteStoreInAnEngine(EngineContract):
 
 def test_the_tier_takes_it_for_several_writers(store: ObjectStore) -> None:
     with TierBed().open(store) as tier:
-        assert (tier.shared, tier.reason) == (True, "")
+        assert (tier.availability.shared, tier.availability.reason) == (True, "")
 
 
 @pytest.mark.parametrize("way", ["put_file", "create"])

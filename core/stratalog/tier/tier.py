@@ -127,16 +127,6 @@ class Tier(CheckedArguments, Closeable):
         return cls(TierComponents(store, fetcher, PageCache(), env, limits, availability, read_only, authenticity))
 
     @property
-    def shared(self) -> bool:
-        """True if several writers may use the store."""
-        return self.availability.shared
-
-    @property
-    def reason(self) -> str:
-        """The reason why several writers must not use the store; "" if this is allowed."""
-        return self.availability.reason
-
-    @property
     def uri(self) -> str:
         """The store's location, without secrets."""
         return self._store.uri

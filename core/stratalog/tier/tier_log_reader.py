@@ -65,7 +65,7 @@ class TierLogReader(CheckedArguments):
         self.fetcher, self.availability = components.fetcher, components.availability
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _adopted and _assumed
         self._finder = self.new_finder()
-        self.pages = self._new_pages(components.page_cache)
+        self.pages = self.new_pages(components.page_cache)
         self._adopted: tuple[Root | None, RemoteView] | None = None  # never changed in place: reads need no lock
         self._assumed: RemoteView | None = None
         self._rejoin: Callable[[], None] | None = None
@@ -125,9 +125,12 @@ class TierLogReader(CheckedArguments):
             authenticity=self.components.authenticity,
         )
 
-    def new_pages(self) -> Pages:
-        """Return a reader of the log's manifest pages with its own, empty cache."""
-        return self._new_pages(PageCache())
+    def new_pages(self, cache: PageCache | None = None) -> Pages:
+        """Return a reader of the log's manifest pages; without ``cache``, it has its own, empty cache."""
+        limit_bytes = self.components.limits.manifest_bytes
+        return Pages(
+            self.objects, self.name, self.topic_id, PageCache() if cache is None else cache, limit_bytes=limit_bytes
+        )
 
     def check_writable(self) -> None:
         """Raise unless the tier can be used and was opened for writing.
@@ -234,10 +237,6 @@ class TierLogReader(CheckedArguments):
             return self._state()[0]
 
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _new_pages(self, cache: PageCache) -> Pages:
-        limit_bytes = self.components.limits.manifest_bytes
-        return Pages(self.objects, self.name, self.topic_id, cache, limit_bytes=limit_bytes)
 
     def _state(self) -> tuple[Root | None, RemoteView]:
         if self._adopted is None or self._assumed is not None:

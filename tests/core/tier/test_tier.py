@@ -42,8 +42,8 @@ def test_a_store_without_atomic_creation_gets_single_writer_mode_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tier = TierBed().open(SimObjectStore(capabilities=Capability.NONE))
-    assert not tier.shared
-    assert tier.reason
+    assert not tier.availability.shared
+    assert tier.availability.reason
     assert "single-writer mode: uri=sim://bucket" in caplog.text
     commit(tier, LOG)
     assert tier.log(LOG, TOPIC_ID).view().end_offset == 10
@@ -51,13 +51,13 @@ def test_a_store_without_atomic_creation_gets_single_writer_mode_with_a_warning(
 
 def test_a_store_without_its_promised_guarantees_gets_single_writer_mode(caplog: pytest.LogCaptureFixture) -> None:
     tier = TierBed().open(SimObjectStore(SimBucket(atomic=False)))
-    assert not tier.shared
+    assert not tier.availability.shared
     assert "single-writer mode" in caplog.text
 
 
 def test_an_honest_store_is_shared_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     tier = TierBed().open()
-    assert (tier.shared, tier.reason, caplog.text) == (True, "", "")
+    assert (tier.availability.shared, tier.availability.reason, caplog.text) == (True, "", "")
 
 
 def test_notes_of_repairs_that_a_deleted_topic_left_are_no_lost_log() -> None:

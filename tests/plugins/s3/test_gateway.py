@@ -54,7 +54,7 @@ def test_twenty_races_have_twenty_winners(store: ObjectStore, deadline_ns: int) 
 
 def test_the_tier_takes_it_for_several_writers(open_here: Callable[..., ObjectStore]) -> None:
     with TierBed().open(open_here()) as tier:
-        assert (tier.shared, tier.reason) == (True, "")
+        assert (tier.availability.shared, tier.availability.reason) == (True, "")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CHECKSUMS if kind != "none"])

@@ -49,7 +49,7 @@ def offload(tier: Tier, start: int, end: int, *, leader_epoch: int = 0) -> None:
 
 def test_the_store_passes_the_probe(opener: Callable[..., Tier], caplog: pytest.LogCaptureFixture) -> None:
     with opener() as tier:
-        assert (tier.shared, tier.reason) == (True, "")
+        assert (tier.availability.shared, tier.availability.reason) == (True, "")
     assert "single-writer" not in caplog.text
 
 

@@ -37,7 +37,8 @@ def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = No
     older than this timestamp are skipped. Older entries of other pages, and of the root itself, are not skipped.
     """
     start = max(offset, root.log_start)
-    yield from _walk_refs(root.pages, pages, start, since_ms)
+    for ref in leaves(root.pages, pages, start, since_ms):
+        yield from (entry for entry in pages.entries(ref) if entry.info.end_offset > start)
     yield from (entry for entry in root.entries if entry.info.end_offset > start)
 
 
@@ -47,27 +48,19 @@ def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
     yield from _walk_refs_back(root.pages, pages, root.log_start)
 
 
-def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[PageRef]:
+def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0, since_ms: int | None = None) -> Iterator[PageRef]:
     """Yield the references to pages of entries (level 0) whose end offset (exclusive) is above ``start``, ascending.
 
-    The pages of references (higher levels) are read.
+    The pages of references (higher levels) are read. If ``since_ms`` is not None, pages in which all segments are older
+    are skipped.
     """
-    for ref in refs:
-        if ref.end_offset > start:
-            if ref.level:
-                yield from leaves(pages.refs(ref), pages, start)
-            else:
-                yield ref
-
-
-def _walk_refs(refs: Sequence[PageRef], pages: Pages, start: int, since_ms: int | None) -> Iterator[StoredSegment]:
     for ref in refs[bisect_right(refs, start, key=lambda page: page.end_offset) :]:
         if since_ms is not None and ref.newest_ms < since_ms:
             continue
         if ref.level:
-            yield from _walk_refs(pages.refs(ref), pages, start, since_ms)
+            yield from leaves(pages.refs(ref), pages, start, since_ms)
         else:
-            yield from (entry for entry in pages.entries(ref) if entry.info.end_offset > start)
+            yield ref
 
 
 def _walk_refs_back(refs: Sequence[PageRef], pages: Pages, start: int) -> Iterator[StoredSegment]:

@@ -29,8 +29,6 @@ from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
 from stratalog.tier.store.object_keys import log_prefix, parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.tier.store.store import TierStore
 
-"""Callback that receives the number of objects that are checked so far."""
-
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
