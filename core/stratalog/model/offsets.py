@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from stratalog.errors import ConfigError, EpochsExhaustedError
 
@@ -12,41 +12,34 @@ MAX_EPOCH: Final = (1 << 31) - 1  # a leader epoch has 32 bits, signed
 MAX_OFFSET: Final = (1 << 63) - 1  # the largest log end offset; the last record's offset is one less
 
 
-class Isolation(StrEnum):
+class Choice(StrEnum):
+    """Base class of enumerations whose members are passed to public methods by their values."""
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Return the member with this value; raise ConfigError if there is none."""
+        member = cls._value2member_map_.get(value) if isinstance(value, str) else None  # calling an enum is slow
+        if not isinstance(member, cls):
+            raise ConfigError(f"{cls.__name__.removeprefix('Append').lower()} {value!r} is not one of {', '.join(cls)}")
+        return member
+
+
+class Isolation(Choice):
     """The upper bound of a reader: the log end offset, the high watermark, or the last stable offset."""
 
     LOG_END = "log_end"
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
-    @classmethod
-    def of(cls, value: str) -> Isolation:
-        """Return the isolation with the name ``value``; raise ConfigError if there is no such isolation."""
-        isolation = _ISOLATIONS.get(value)
-        if isolation is None:
-            raise ConfigError(f"isolation {value!r} is not one of {', '.join(cls)}")
-        return isolation
 
-
-_ISOLATIONS: Final[dict[str, Isolation]] = {found.value: found for found in Isolation}  # calling an enum is slow
-
-
-class Durability(StrEnum):
+class Durability(Choice):
     """Guarantee of an acknowledged append: it survives a process crash (``written``) or power loss (``durable``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"
 
-    @classmethod
-    def of(cls, value: str) -> Durability:
-        """Return the durability with the name ``value``; raise ConfigError if there is no such durability."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ConfigError(f"durability {value!r} is not one of {', '.join(cls)}") from None
 
-
-class AppendOrigin(StrEnum):
+class AppendOrigin(Choice):
     """The sender of appended batches: a client, or a group or transaction coordinator.
 
     A coordinator may append control batches, and the sequence numbers of its batches are not checked.
@@ -56,14 +49,6 @@ class AppendOrigin(StrEnum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
-
-    @classmethod
-    def of(cls, value: str) -> AppendOrigin:
-        """Return the origin with the name ``value``; raise ConfigError if there is no such origin."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ConfigError(f"origin {value!r} is not one of {', '.join(cls)}") from None
 
 
 class Watermark(StrEnum):

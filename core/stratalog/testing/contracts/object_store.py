@@ -15,67 +15,56 @@ import pytest
 from stratalog.env.clock import SystemClock
 from stratalog.errors import ObjectNotFoundError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.spi.objects import BytesSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
+from stratalog.spi.objects import (
+    ByteSource,
+    BytesSource,
+    Capability,
+    Created,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+)
+from stratalog.tier.store.store import ChunkSource
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
 LARGE: Final = (9 << 20) + 3  # larger than a part of a multipart upload; no multiple of a usual part size
 # no key is a folder of another key
 SORTED_KEYS: Final = (
-    "a-b/c",
-    "a.b",
-    "a/b/c",
-    "a/b/d",
-    "a/c",
-    "aa",
-    "b/0",
-    "b/1",
-    "ä/x",
-)
+    "a-b/c", "a.b", "a/b/c", "a/b/d", "a/c", "aa", "b/0", "b/1", "ä/x",
+)  # fmt: skip
 HOSTILE_KEYS: Final = ("", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", "a\nb", "a\0b", "a" * 1025)
 
 
-class Broken:
-    """A source that yields more or fewer bytes than ``size_bytes``."""
+def broken_source(size_bytes: int, real_bytes: int) -> ByteSource:
+    """Return a source that yields ``real_bytes`` zeros, which can be more or fewer than its ``size_bytes``."""
 
-    def __init__(self, size_bytes: int, given_bytes: int) -> None:
-        self._size_bytes, self._given_bytes = size_bytes, given_bytes
+    def chunks(chunk_bytes: int) -> Iterator[Buffer]:
+        for start in range(0, real_bytes, chunk_bytes):
+            yield bytes(min(chunk_bytes, real_bytes - start))
 
-    @property
-    def size_bytes(self) -> int:
-        """Announced number of bytes, which can differ from the number that ``chunks`` yields."""
-        return self._size_bytes
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield ``given_bytes`` zeros."""
-        for start in range(0, self._given_bytes, chunk_bytes):
-            yield bytes(min(chunk_bytes, self._given_bytes - start))
+    return ChunkSource(size_bytes, chunks)
 
 
-class Failing(Broken):
-    """A source that raises an I/O error in the middle."""
+def failing_source(size_bytes: int) -> ByteSource:
+    """Return a source that yields the first half of its bytes, and then raises an I/O error."""
 
-    def __init__(self, size_bytes: int) -> None:
-        super().__init__(size_bytes, size_bytes // 2)
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the first half, then raise OSError."""
-        yield from super().chunks(chunk_bytes)
+    def chunks(chunk_bytes: int) -> Iterator[Buffer]:
+        yield from broken_source(size_bytes, size_bytes // 2).chunks(chunk_bytes)
         raise OSError(errno.EIO, "the disk is broken")
 
+    return ChunkSource(size_bytes, chunks)
 
-class Watched(BytesSource):
-    """A source that calls a function before each of its chunks."""
 
-    def __init__(self, data: Buffer, call: Callable[[], None]) -> None:
-        super().__init__(data)
-        self._call = call
+def watched_source(data: Buffer, call: Callable[[], None]) -> ByteSource:
+    """Return a source that yields pieces of at most 4 KiB, and calls a function before each piece."""
 
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the bytes in pieces of at most 4 KiB, and call the function before each piece."""
-        for chunk in super().chunks(min(chunk_bytes, 4096)):
-            self._call()
+    def chunks(chunk_bytes: int) -> Iterator[Buffer]:
+        for chunk in BytesSource(data).chunks(min(chunk_bytes, 4096)):
+            call()
             yield chunk
+
+    return ChunkSource(len(data), chunks)
 
 
 class ObjectStoreContract:
@@ -183,7 +172,7 @@ class ObjectStoreContract:
     ) -> None:
         """If a source has too few or too many bytes, ``put_file`` raises a StorageError, and no object is visible."""
         with pytest.raises(StorageError):
-            store.put_file("a/b", Broken(100, real_bytes), deadline_ns=deadline_ns)
+            store.put_file("a/b", broken_source(100, real_bytes), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
         with pytest.raises(ObjectNotFoundError):
             store.read("a/b", deadline_ns=deadline_ns)
@@ -191,7 +180,7 @@ class ObjectStoreContract:
     def test_a_source_that_fails_leaves_nothing(self, store: ObjectStore, deadline_ns: int) -> None:
         """If a source raises an error in the middle, ``put_file`` raises it or a StorageError, and leaves no object."""
         with pytest.raises((StorageError, OSError)):
-            store.put_file("a/b", Failing(len(DATA)), deadline_ns=deadline_ns)
+            store.put_file("a/b", failing_source(len(DATA)), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
 
     def test_an_object_is_never_seen_in_part(self, store: ObjectStore, deadline_ns: int) -> None:
@@ -201,7 +190,7 @@ class ObjectStoreContract:
         def look() -> None:
             listed_sizes.extend(info.size_bytes for info in store.list("a", deadline_ns=deadline_ns))
 
-        store.put_file("a", Watched(DATA, look), deadline_ns=deadline_ns)
+        store.put_file("a", watched_source(DATA, look), deadline_ns=deadline_ns)
         assert listed_sizes == []
         assert store.read("a", deadline_ns=deadline_ns) == DATA
 
