@@ -114,11 +114,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return CollectReport() if tiering is None else tiering.collect(logs)
 
     def apply_retention(
-        self,
-        logs: Iterable[TopicPartition] | None = None,
-        *,
-        dry_run: bool = False,
-        progress: Progress | None = None,
+        self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False, progress: Progress | None = None
     ) -> tuple[RetentionResult, ...]:
         """Delete segments on local disk and in the tier, and evict local copies, according to the cleanup policies.
 

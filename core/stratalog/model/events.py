@@ -158,18 +158,6 @@ class TierAvailable:
 
 
 Event: TypeAlias = (
-    LogOpened
-    | LogRecovered
-    | SegmentRolled
-    | SegmentOffloaded
-    | SegmentEvicted
-    | LogCleaned
-    | LogUncleanable
-    | SegmentsDeleted
-    | EpochFenced
-    | LogDirOffline
-    | Backpressure
-    | TinySegments
-    | TierUnavailable
-    | TierAvailable
-)
+    LogOpened | LogRecovered | SegmentRolled | SegmentOffloaded | SegmentEvicted | LogCleaned | LogUncleanable |
+    SegmentsDeleted | EpochFenced | LogDirOffline | Backpressure | TinySegments | TierUnavailable | TierAvailable
+)  # fmt: skip

@@ -15,16 +15,8 @@ from stratalog.model.record_checks import Headers
 from stratalog.model.record_py import Survey
 
 __all__ = [
-    "EXTENSIONS",
-    "Fields",
-    "Headers",
-    "Record",
-    "RecordColumns",
-    "Survey",
-    "int32_column",
-    "int64_column",
-    "survey",
-]
+    "EXTENSIONS", "Fields", "Headers", "Record", "RecordColumns", "Survey", "int32_column", "int64_column", "survey",
+]  # fmt: skip
 
 EXTENSIONS: Final = (
     "stratalog.model.record_c",

@@ -238,11 +238,7 @@ async def _drip(reply: _Message, writer: asyncio.StreamWriter) -> None:
 
 
 async def _read(
-    reader: asyncio.StreamReader,
-    client: asyncio.StreamWriter | None,
-    *,
-    to_end: bool = False,
-    bodiless: bool = False,
+    reader: asyncio.StreamReader, client: asyncio.StreamWriter | None, *, to_end: bool = False, bodiless: bool = False
 ) -> _Message:
     """Return the next message: a request of ``client``, or a reply if ``client`` is None.
 

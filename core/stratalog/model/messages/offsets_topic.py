@@ -244,16 +244,9 @@ GROUP_METADATA: Final = Schema(GroupMetadata, "a group's metadata", range(5), 4)
 
 OffsetsKey: TypeAlias = CommitKey | GroupKey | MemberKey | RegularExpressionKey
 OffsetsValue: TypeAlias = (
-    OffsetCommit
-    | GroupMetadata
-    | ConsumerGroupMetadata
-    | SubscribedTopics
-    | ConsumerGroupMember
-    | TargetAssignmentMetadata
-    | TargetAssignmentMember
-    | CurrentMemberAssignment
-    | ResolvedRegularExpression
-)
+    OffsetCommit | GroupMetadata | ConsumerGroupMetadata | SubscribedTopics | ConsumerGroupMember |
+    TargetAssignmentMetadata | TargetAssignmentMember | CurrentMemberAssignment | ResolvedRegularExpression
+)  # fmt: skip
 
 
 def _value(declared: type[Any], name: str) -> Schema[Any]:

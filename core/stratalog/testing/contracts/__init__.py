@@ -19,16 +19,7 @@ from stratalog.testing.contracts.service import ServiceContract
 from stratalog.testing.contracts.tier_layout import TierLayoutContract
 
 __all__ = [
-    "CleanupPolicyContract",
-    "CodecContract",
-    "EngineContract",
-    "EngineSetup",
-    "ExtraIndexContract",
-    "IndexFormatContract",
-    "ObjectStoreContract",
-    "RecordFormatContract",
-    "SegmentStoreContract",
-    "ServiceContract",
-    "StoreOpener",
-    "TierLayoutContract",
-]
+    "CleanupPolicyContract", "CodecContract", "EngineContract", "EngineSetup", "ExtraIndexContract",
+    "IndexFormatContract", "ObjectStoreContract", "RecordFormatContract", "SegmentStoreContract", "ServiceContract",
+    "StoreOpener", "TierLayoutContract",
+]  # fmt: skip

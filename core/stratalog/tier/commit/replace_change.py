@@ -41,12 +41,7 @@ class SwapDecision:
     """
 
     def __init__(
-        self,
-        swaps: Sequence[SegmentSwap],
-        kind: ChangeKind,
-        reason: str,
-        first_dirty_offset: int | None,
-        pages: Pages,
+        self, swaps: Sequence[SegmentSwap], kind: ChangeKind, reason: str, first_dirty_offset: int | None, pages: Pages
     ) -> None:
         self._swaps, self._kind, self._reason = swaps, kind, reason
         self._first_dirty_offset, self._pages = first_dirty_offset, pages

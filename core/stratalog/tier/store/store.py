@@ -174,8 +174,7 @@ class TierStore:
             )
         if most_bytes != source.size_bytes:
             raise CorruptObjectError(
-                f"{self.guard} read {most_bytes} of {source.size_bytes} bytes, but reports that it has all",
-                key,
+                f"{self.guard} read {most_bytes} of {source.size_bytes} bytes, but reports that it has all", key
             )
         return info
 

@@ -39,10 +39,7 @@ from stratalog.tier.tier_log import TierLog
 
 UNFINISHED: Final = ".restoring"  # after ``.log``: neither Kafka nor an engine reads it as a segment
 PIECE_BYTES: Final = 4 << 20
-_INDEXES: Final = (
-    (FileKind.OFFSET_INDEX, OFFSET_INDEX_SUFFIX),
-    (FileKind.TIME_INDEX, TIME_INDEX_SUFFIX),
-)
+_INDEXES: Final = ((FileKind.OFFSET_INDEX, OFFSET_INDEX_SUFFIX), (FileKind.TIME_INDEX, TIME_INDEX_SUFFIX))
 
 
 @dataclass(frozen=True, slots=True)

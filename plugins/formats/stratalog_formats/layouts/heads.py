@@ -16,21 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from stratalog.errors import CorruptObjectError
-from stratalog.spi import (
-    FileKind,
-    ObjectInfo,
-    ObjectSlice,
-    RangeReader,
-    StoredSegment,
-)
-from stratalog_formats.layouts.sealed import (
-    FIRST_VERSION,
-    VERSION,
-    Envelope,
-    Identity,
-    stored_bytes,
-    stored_range,
-)
+from stratalog.spi import FileKind, ObjectInfo, ObjectSlice, RangeReader, StoredSegment
+from stratalog_formats.layouts.sealed import FIRST_VERSION, VERSION, Envelope, Identity, stored_bytes, stored_range
 from stratalog_formats.layouts.sections import MAX_CHUNK_BYTES
 
 NOTES: Final = "encrypted"  # key in ``extra``

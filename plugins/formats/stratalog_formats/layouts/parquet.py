@@ -44,13 +44,7 @@ from stratalog_formats.layouts.parquet_directory import (
     read_directory,
 )
 from stratalog_formats.layouts.parquet_file import GroupWriter
-from stratalog_formats.layouts.parquet_rows import (
-    REBUILT_COLUMNS,
-    RowMaker,
-    import_pyarrow,
-    row_buffers,
-    select_rows,
-)
+from stratalog_formats.layouts.parquet_rows import REBUILT_COLUMNS, RowMaker, import_pyarrow, row_buffers, select_rows
 from stratalog_formats.layouts.pieces import RecentlyUsed, fetch_exactly, place_of
 from stratalog_formats.layouts.sections import ParquetSection
 from stratalog_formats.layouts.single import WholeLayout, put_whole

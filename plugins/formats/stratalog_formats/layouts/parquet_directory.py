@@ -154,8 +154,7 @@ def open_directory(segment: StoredSegment, fetch: RangeReader, cache: RecentlyUs
     notes = _notes(segment, place)
     # The key contains the hash of the directory, and all values that the directory is checked against.
     return cache.get_or_load(
-        (place, log_bytes, *notes),
-        lambda: OpenDirectory(read_directory(segment, fetch), place, log_bytes, notes[0]),
+        (place, log_bytes, *notes), lambda: OpenDirectory(read_directory(segment, fetch), place, log_bytes, notes[0])
     )
 
 

@@ -138,13 +138,7 @@ class _WholeObject:
     """Byte source of the object. Each iteration of ``chunks`` yields all bytes, because an upload may be retried."""
 
     def __init__(
-        self,
-        label: str,
-        source: SegmentSource,
-        body: LogBody,
-        key: str,
-        extra: Mapping[str, object],
-        tail: bytes,
+        self, label: str, source: SegmentSource, body: LogBody, key: str, extra: Mapping[str, object], tail: bytes
     ) -> None:
         self._label, self._info, self._body, self.key, self._tail = label, source.info, body, key, tail
         self._files = small_files(source)

@@ -200,13 +200,7 @@ class MessageFormat(RecordFormat):
         return self._encode_messages(offsets, stamps, keys, values, header, codec, level)
 
     def _encode_columns(
-        self,
-        columns: RecordColumns,
-        header: BatchHeader,
-        codec: Codec | None,
-        level: int | None,
-        *,
-        keep_offsets: bool,
+        self, columns: RecordColumns, header: BatchHeader, codec: Codec | None, level: int | None, *, keep_offsets: bool
     ) -> bytearray:
         for index, count in enumerate(columns.header_count):
             if count:

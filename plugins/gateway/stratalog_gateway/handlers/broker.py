@@ -99,7 +99,7 @@ def elect_leaders(request: Request) -> Any:
                 partition_result=tuple(_election_results(request, topic.topic, topic.partitions)),
             )
             for topic in body.topic_partitions
-        ),
+        )
     )
 
 

@@ -67,11 +67,7 @@ def sync_group(request: Request) -> Any:
         body.group_id, body.member_id, body.generation_id, instance_id, assignments,
         request.field("protocol_type", None), request.field("protocol_name", None),
     )  # fmt: skip
-    return request.make(
-        protocol_type=result.protocol_type,
-        protocol_name=result.protocol,
-        assignment=result.assignment,
-    )
+    return request.make(protocol_type=result.protocol_type, protocol_name=result.protocol, assignment=result.assignment)
 
 
 def heartbeat(request: Request) -> Any:

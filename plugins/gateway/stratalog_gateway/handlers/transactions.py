@@ -82,12 +82,7 @@ def add_partitions_to_txn(request: Request) -> Any:
 
 
 def _add_partitions(
-    request: Request,
-    transactional_id: str,
-    producer: ProducerId,
-    topics: Iterable[Any],
-    *,
-    only_checks: bool = False,
+    request: Request, transactional_id: str, producer: ProducerId, topics: Iterable[Any], *, only_checks: bool = False
 ) -> dict[TopicPartition, int]:
     """Add partitions to a transaction. With ``only_checks``, only check that the transaction contains the partitions.
 

@@ -19,13 +19,7 @@ from typing import Final
 from stratalog.errors import ConfigError, PluginImportError
 from stratalog.spi import Clock
 from stratalog_gateway.security.security_settings import OAUTHBEARER, PLAIN, SecuritySection
-from stratalog_gateway.security.users import (
-    ALGORITHMS,
-    DEFAULT_ITERATIONS,
-    Credential,
-    Users,
-    normalize,
-)
+from stratalog_gateway.security.users import ALGORITHMS, DEFAULT_ITERATIONS, Credential, Users, normalize
 from stratalog_gateway.security.watched_files import EditedFile
 
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"

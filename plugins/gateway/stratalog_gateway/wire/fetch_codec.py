@@ -145,12 +145,7 @@ def _topic(read: Reader, version: int) -> str | bytes:
 
 
 def encode_fetch(
-    header: Header,
-    results: Sequence[FetchResult],
-    *,
-    error: int = 0,
-    session_id: int = 0,
-    throttle_ms: int = 0,
+    header: Header, results: Sequence[FetchResult], *, error: int = 0, session_id: int = 0, throttle_ms: int = 0
 ) -> list[Piece]:
     """Return the frame of the response to a request, as pieces. Send them one after the other."""
     version, correlation_id = header.version, header.correlation_id

@@ -12,13 +12,7 @@ from typing import Any, Final
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.acls import ANY, Acl, AclFile
-from stratalog_gateway.security.resources import (
-    CLUSTER_NAME,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-)
+from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 
 _ANY: Final = 1  # number of ANY in filters, for all enumerations
 _MATCH: Final = 2  # pattern type in filters: all patterns that cover a name
