@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
-from typing import Final, NoReturn
+from typing import Final
 
 from stratalog.errors import CorruptObjectError, StorageError
-from stratalog.spi import StoredSegment
+from stratalog.spi import ObjectInfo, RangeReader, StoredSegment
+from stratalog_formats.layouts.pieces import read_trailed, with_trailer
 
 MAGIC: Final = b"STLGSEG1"  # stored in objects: never change it
 FORMAT: Final = 1  # stored in objects; readers refuse a greater number
 MAX_FOOTER_BYTES: Final = 16 << 20
-TRAILER_BYTES: Final = 16
-_TRAILER: Final = struct.Struct(">Q8s")
 
 
 def encode_footer(segment: StoredSegment) -> bytes:
@@ -37,47 +35,28 @@ def encode_footer(segment: StoredSegment) -> bytes:
     footer = _canonical({"entry": entry, "format": FORMAT, "sha256": _hash(entry)})
     if len(footer) > MAX_FOOTER_BYTES:
         raise StorageError(f"the footer would have {len(footer)} bytes, above the limit of {MAX_FOOTER_BYTES}")
-    return footer + _TRAILER.pack(len(footer), MAGIC)
+    return with_trailer(footer, MAGIC)
 
 
-def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
-    """Return the footer's position in an object of ``size_bytes`` bytes; None if the object has no footer.
-
-    ``trailer`` contains the last 16 bytes of the object.
+def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
+    """Return the manifest entry in an object's footer, and the footer's position. Return None if there is no footer.
 
     Raises:
-        CorruptObjectError: the size in the trailer is impossible.
+        CorruptObjectError: the object has the magic but no valid footer, or is shorter than the size in ``info``.
     """
-    footer_bytes, magic = _TRAILER.unpack(trailer)
-    if magic != MAGIC:
+    trailed = read_trailed("footer", MAGIC, MAX_FOOTER_BYTES, info.key, info.size_bytes - tail_bytes, fetch)
+    if trailed is None:
         return None
-    start: int = size_bytes - TRAILER_BYTES - footer_bytes
-    if footer_bytes > MAX_FOOTER_BYTES or start < 0:
-        raise CorruptObjectError(f"a footer cannot have {footer_bytes} bytes", file, size_bytes - TRAILER_BYTES)
-    return start
-
-
-def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
-    """Return the manifest entry in a footer.
-
-    For errors: ``file`` is the object's key, ``position`` the footer's position.
-
-    Raises:
-        CorruptObjectError: the bytes are not a footer, are damaged, or contain no valid entry.
-    """
-    try:
-        value = json.loads(footer.decode("ascii"), parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise CorruptObjectError("the footer is not valid JSON", file, position) from error
+    value, position = trailed
     if not isinstance(value, dict) or set(value) != {"entry", "format", "sha256"} or value["format"] != FORMAT:
-        raise CorruptObjectError("the footer has an unknown format", file, position)
+        raise CorruptObjectError("the footer has an unknown format", info.key, position)
     try:
         genuine = value["sha256"] == _hash(value["entry"])
     except RecursionError as error:
-        raise CorruptObjectError("the footer is nested too deep", file, position) from error
+        raise CorruptObjectError("the footer is nested too deep", info.key, position) from error
     if not genuine:
-        raise CorruptObjectError("the footer's hash is wrong", file, position)
-    return StoredSegment.from_json(value["entry"], file)
+        raise CorruptObjectError("the footer's hash is wrong", info.key, position)
+    return StoredSegment.from_json(value["entry"], info.key), position
 
 
 def _hash(entry: object) -> str:
@@ -86,7 +65,3 @@ def _hash(entry: object) -> str:
 
 def _canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
-
-
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not allowed as a number")

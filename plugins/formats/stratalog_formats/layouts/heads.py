@@ -10,21 +10,19 @@ Readers need only the manifest entry. Heads are needed only if a bucket has lost
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from stratalog.errors import CorruptObjectError
 from stratalog.spi import FileKind, ObjectInfo, ObjectSlice, RangeReader, StoredSegment
+from stratalog_formats.layouts.pieces import read_trailed, with_trailer
 from stratalog_formats.layouts.sealed import FIRST_VERSION, VERSION, Envelope, Identity, stored_bytes, stored_range
 from stratalog_formats.layouts.sections import MAX_CHUNK_BYTES
 
 NOTES: Final = "encrypted"  # key in ``extra``
 MAGIC: Final = b"STLGENC1"  # stored in objects: never change it
-TRAILER_BYTES: Final = 16
 MAX_HEAD_BYTES: Final = 16 << 10
-_TRAILER: Final = struct.Struct(">Q8s")
 
 
 class StoredObject(NamedTuple):
@@ -143,7 +141,7 @@ def encode_head(
         "size_bytes": stored_object.size_bytes,
     }
     text = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
-    return text + _TRAILER.pack(len(text), MAGIC)
+    return with_trailer(text, MAGIC)
 
 
 def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
@@ -152,23 +150,8 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
     Raises:
         CorruptObjectError: the object has the magic but no valid head, or is shorter than the size in ``info``.
     """
-    if info.size_bytes < TRAILER_BYTES:
-        return None
-    end = info.size_bytes - TRAILER_BYTES
-    trailer = fetch(info.key, end, info.size_bytes)
-    if len(trailer) != TRAILER_BYTES:
-        raise CorruptObjectError("the end of the object is missing", info.key, end)
-    head_bytes, magic = _TRAILER.unpack(trailer)
-    if magic != MAGIC:
-        return None
-    if not 0 < head_bytes <= min(MAX_HEAD_BYTES, end):
-        raise CorruptObjectError(f"a head cannot have {head_bytes} bytes", info.key, end)
-    start = end - head_bytes
-    try:
-        fields = json.loads(bytes(fetch(info.key, start, end)).decode("ascii"))
-    except (ValueError, RecursionError) as error:
-        raise CorruptObjectError("the head is not valid JSON", info.key, start) from error
-    return _head(fields, info.key, start)
+    trailed = read_trailed("head", MAGIC, MAX_HEAD_BYTES, info.key, info.size_bytes, fetch)
+    return None if trailed is None else _head(trailed[0], info.key, trailed[1])
 
 
 def _head(value: object, key: str, start: int) -> Head:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import struct
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar
 
 from stratalog.errors import ConfigError, CorruptObjectError
 from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, SegmentSource, StoredSegment, TierLayout
@@ -15,6 +17,7 @@ from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, Segmen
 # the order is that of the files in an object
 SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)
 FILE_HASHES: Final = "sha256"  # key in ``extra``: hashes of the small files, by kind
+_TRAILER: Final = struct.Struct(">Q8s")
 T = TypeVar("T")
 
 
@@ -78,6 +81,41 @@ def fetch_view(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> 
             f"{end - start} bytes were requested, but {len(data)} were received", place.key, place.position + start
         )
     return data
+
+
+def with_trailer(text: bytes, magic: bytes) -> bytes:
+    """Return JSON text for the end of an object, with its trailer: the size of the text, and ``magic`` (8 bytes)."""
+    return text + _TRAILER.pack(len(text), magic)
+
+
+def read_trailed(
+    name: str, magic: bytes, limit_bytes: int, key: str, size_bytes: int, fetch: RangeReader
+) -> tuple[Any, int] | None:
+    """Return the JSON value that ``with_trailer`` ended with ``magic``, and its position; None without this trailer.
+
+    The trailer ends at ``size_bytes`` of the object. ``name`` is the name of the value, for errors.
+
+    Raises:
+        CorruptObjectError: the value has more than ``limit_bytes`` or is not JSON, or the object is truncated.
+    """
+    end, place = size_bytes - _TRAILER.size, ObjectSlice(key, 0, size_bytes)
+    if end < 0:
+        return None
+    text_bytes, stored_magic = _TRAILER.unpack(fetch_exactly(fetch, place, end, size_bytes))
+    if stored_magic != magic:
+        return None
+    if not 0 < text_bytes <= min(limit_bytes, end):
+        raise CorruptObjectError(f"a {name} cannot have {text_bytes} bytes", key, end)
+    start = end - text_bytes
+    text = fetch_exactly(fetch, place, start, end)
+    try:
+        return json.loads(text.decode("ascii"), parse_constant=_refuse), start
+    except (ValueError, RecursionError) as error:
+        raise CorruptObjectError(f"the {name} is not valid JSON", key, start) from error
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not allowed as a number")
 
 
 class HashedLayout(TierLayout):

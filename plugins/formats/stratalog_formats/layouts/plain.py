@@ -24,9 +24,9 @@ from stratalog.spi import (
     SegmentSource,
     StoredSegment,
 )
-from stratalog_formats.layouts.footer import encode_footer
+from stratalog_formats.layouts.footer import encode_footer, read_footer
 from stratalog_formats.layouts.pieces import FILE_HASHES, UnchangedLayout, file_hashes, small_files
-from stratalog_formats.layouts.single import check_copy, is_written_by, read_footer
+from stratalog_formats.layouts.single import check_copy, is_written_by
 
 LABEL: Final = "plain@1"
 SUFFIXES: Final = {  # suffixes of the keys: never change them

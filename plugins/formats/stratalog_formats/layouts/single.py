@@ -32,7 +32,7 @@ from stratalog.spi import (
     SegmentSource,
     StoredSegment,
 )
-from stratalog_formats.layouts.footer import TRAILER_BYTES, decode_footer, encode_footer, footer_start
+from stratalog_formats.layouts.footer import encode_footer, read_footer
 from stratalog_formats.layouts.pieces import (
     FILE_HASHES,
     HashedLayout,
@@ -166,23 +166,6 @@ class _WholeObject:
             slices[kind] = ObjectSlice(self.key, position, len(data))
             position += len(data)
         return StoredSegment(self._info, self._label, slices, self._body.sha256, extra=self._extra)
-
-
-def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
-    """Return the manifest entry in an object's footer, and the footer's position. Return None if there is no footer.
-
-    Raises:
-        CorruptObjectError: the object has the magic but no valid footer, or is shorter than the size in ``info``.
-    """
-    size_bytes = info.size_bytes - tail_bytes
-    if size_bytes < TRAILER_BYTES:
-        return None
-    end = size_bytes - TRAILER_BYTES
-    place = ObjectSlice(info.key, 0, size_bytes)
-    start = footer_start(fetch_exactly(fetch, place, end, size_bytes), info.key, size_bytes)
-    if start is None:
-        return None
-    return decode_footer(fetch_exactly(fetch, place, start, end), info.key, start), start
 
 
 def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> int:
