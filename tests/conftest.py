@@ -122,7 +122,7 @@ def _plugins_found_once() -> Iterator[None]:
         if not criteria or (*added, *path) != tuple(sys.path):  # without criteria, Python 3.11 returns a mapping
             return search(**criteria)
         distributions = [*importlib.metadata.distributions(path=added)]
-        # a distribution without metadata has no name, and Python 3.14 warns if it is read
+        # from Python 3.12 on, reading the name of a distribution without metadata is a warning
         hidden = {distribution.name for distribution in distributions if "Name" in set(distribution.metadata)}
         points = [point for one in distributions for point in one.entry_points if point.matches(**criteria)]
         points += (point for point in installed.select(**criteria) if point.dist.name not in hidden)
