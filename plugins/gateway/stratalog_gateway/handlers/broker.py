@@ -13,7 +13,7 @@ from typing import Any, Final
 from stratalog import TopicPartition
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Request, require
+from stratalog_gateway.handlers.request import REFUSALS, Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_REQUESTED, Operation, ResourceType
 
@@ -207,7 +207,8 @@ def _coordinator(request: Request, key: str) -> dict[str, object]:
     error: int = Code.INVALID_REQUEST
     message: str | None = "only groups and transactional ids have a coordinator"
     if kind is not None:
-        error, message = request.client.refusal(Operation.DESCRIBE, kind, key), None
+        error = request.client.refusal(Operation.DESCRIBE, kind, key)
+        message = "" if request.make.has("coordinators") else REFUSALS.get(error)
     host, port = ("", -1) if error else request.client.endpoint.address
     return {
         "error_code": error, "error_message": message, "node_id": -1 if error else request.node.settings.node_id,

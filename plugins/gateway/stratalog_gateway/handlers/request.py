@@ -82,7 +82,7 @@ class Response(NamedTuple):
             transfer.release()
 
 
-_REFUSALS: Final = {  # Kafka's texts
+REFUSALS: Final = {  # Kafka's texts
     Code.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     Code.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     Code.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
@@ -96,7 +96,7 @@ def require(client: Client, operation: Operation, kind: ResourceType, name: str)
     """Raise RefusedError if a client has no right to perform an operation on a resource."""
     code = client.refusal(operation, kind, name)
     if code:
-        raise RefusedError(code, _REFUSALS[code])
+        raise RefusedError(code, REFUSALS[code])
 
 
 def require_group(request: Request) -> None:

@@ -27,7 +27,6 @@ _NO_DELAY: Final = dt.timedelta()
 # Error messages that Kafka sends without an error, by the kio class; in other classes, the message is null.
 _SUCCESS_MESSAGES: Final[Mapping[str, str]] = {
     "AclCreationResult": "",
-    "Coordinator": "",
     "DescribeAclsResponse": "",
     "DescribeClientQuotasResponse": "",
     "DescribeConfigsResult": "",

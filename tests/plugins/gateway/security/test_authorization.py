@@ -545,9 +545,12 @@ def test_refusals_have_the_texts_of_a_broker(bed: Bed) -> None:
     [deleted] = wire.ask("DeleteTopics", 5, topic_names=("orders",), timeout=SECOND).responses
     acls = wire.ask("DescribeAcls", 1, resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1,
                     principal_filter=None, host_filter=None, operation=1, permission_type=1)  # fmt: skip
-    assert (created.error_message, deleted.error_message, acls.error_message) == (
-        "Authorization failed.", "Topic authorization failed.", "Cluster authorization failed.",
-    )  # fmt: skip
+    [coordinator] = wire.ask("FindCoordinator", 4, key_type=0, coordinator_keys=("g",)).coordinators
+    old_coordinator = wire.ask("FindCoordinator", 3, key_type=0, key="g")
+    assert [answer.error_message for answer in (created, deleted, acls, coordinator, old_coordinator)] == [
+        "Authorization failed.", "Topic authorization failed.", "Cluster authorization failed.", "",
+        "Group authorization failed.",
+    ]  # fmt: skip
 
 
 def test_a_hidden_topic_with_an_id_has_no_name(bed: Bed) -> None:
