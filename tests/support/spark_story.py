@@ -49,7 +49,7 @@ def session(how: str) -> Any:
         return local_session("local[2]", **SETTINGS)
     if how == "submit":
         return SparkSession.builder.getOrCreate()
-    from stratalog_spark.jar import catalog_settings  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.java import catalog_settings  # noqa: PLC0415 - needs pyspark
 
     builder = SparkSession.builder.remote("local[2]")
     for name, value in {**SETTINGS, **catalog_settings({})}.items():

@@ -8,8 +8,7 @@ publishes the staged records of all tasks with ``append`` or ``replace``, by one
 from __future__ import annotations
 
 from stratalog.tier.manifest.root import WriteMark
-from stratalog.writing.bulk_writer import BulkWriter
-from stratalog.writing.commit_offsets import commit_offsets
+from stratalog.writing.bulk_writer import BulkWriter, commit_offsets
 from stratalog.writing.stage import Stage
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 from stratalog.writing.write_target import WriteTarget

@@ -10,19 +10,26 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from stratalog.client.group_offsets import commit_record
+from stratalog.client.partitioner import partition_of_name
+from stratalog.client.statetopic import CONFIG, PARTITIONS
 from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
 from stratalog.env.closing import Closeable
-from stratalog.errors import ConfigError, StorageError
-from stratalog.model.arguments import CheckedArguments
+from stratalog.errors import ConfigError, StorageError, UnknownTopicError
+from stratalog.model.arguments import CheckedArguments, checked
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
 from stratalog.model.names import TopicPartition
+from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.tier.manifest.root import WriteMark
 from stratalog.writing.stage import Stage
 from stratalog.writing.staged import MergePlan, Published, ReplaceSpan, Rewritten, StagedSegment
 
 T = TypeVar("T")
+_MERGED_BYTES: Final = 1 << 20  # of a segment of commits; one commit has about 100 bytes for each partition
 
 
 def only_engine(log: TopicPartition | str) -> ConfigError:
@@ -336,3 +343,38 @@ def _outcome(call: Callable[[], T]) -> T | Exception:
         return call()
     except StorageError as error:
         return error
+
+
+@checked
+def commit_offsets(
+    writer: BulkWriter, group: str, offsets: Mapping[TopicPartition, int], *, env: Env | None = None
+) -> None:
+    """Commit offsets of a group in the target of a bulk writer, and create ``__consumer_offsets`` if it does not exist.
+
+    Args:
+        writer: writer of the target.
+        group: name of the group.
+        offsets: offset of the next record to read, at least 0, by partition. All offsets are stored in one batch. If
+            the mapping is empty, the function does nothing.
+        env: has the clock for the timestamp; None for the system's clock.
+
+    Raises:
+        ConfigError: an offset is negative.
+        InvalidRecordError: the group's name is longer than 32767 bytes.
+        The errors of ``BulkWriter.append``.
+    """
+    if not offsets:
+        return
+    try:
+        count = writer.partitions(OFFSETS_TOPIC)
+    except UnknownTopicError:
+        writer.create_topic(OFFSETS_TOPIC, PARTITIONS, CONFIG)
+        count = PARTITIONS
+    now_ms = (env or Env()).clock.now_ms()
+    records = [commit_record(group, name, offset, now_ms) for name, offset in sorted(offsets.items())]
+    log = TopicPartition(OFFSETS_TOPIC, partition_of_name(group, count))
+    with writer.stage(log) as stage:
+        stage.add(RecordColumns.from_records(records))
+        staged = stage.finish()
+    writer.append(log, staged)
+    writer.merge_end(log, _MERGED_BYTES)

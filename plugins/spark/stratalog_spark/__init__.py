@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from stratalog_spark.exporting.export import export
     from stratalog_spark.exporting.iceberg import IcebergTable
     from stratalog_spark.exporting.imports import import_topics
-    from stratalog_spark.jar import catalog_jar
-    from stratalog_spark.java import use_java
+    from stratalog_spark.java import catalog_jar, use_java
     from stratalog_spark.jobs.compact import compact
     from stratalog_spark.jobs.convert import convert
     from stratalog_spark.jobs.erase import erase
@@ -42,7 +41,7 @@ _MODULES: Final = {
     "IcebergTable": "exporting.iceberg",
     "Maintenance": "lake.syncer",
     "StratalogSource": "source",
-    "catalog_jar": "jar",
+    "catalog_jar": "java",
     "compact": "jobs.compact",
     "convert": "jobs.convert",
     "erase": "jobs.erase",

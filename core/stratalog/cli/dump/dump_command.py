@@ -11,10 +11,9 @@ import click
 from stratalog.cli.contents.decoders import DECODERS, internal_topic
 from stratalog.cli.dump import state_dump
 from stratalog.cli.dump.file_dump import DumpRun, FileDump
-from stratalog.cli.dump.index_dump import dump_index
+from stratalog.cli.dump.index_dump import dump_digest, dump_extras, dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, leading_offset, sort_files
 from stratalog.cli.dump.log_dump import dump_log
-from stratalog.cli.dump.section_dump import dump_digest, dump_extras
 from stratalog.cli.dump.source import open_source
 from stratalog.cli.dump.tier_dump import dump_cached, dump_manifest, dump_object, dump_page
 from stratalog.cli.options import count_option, json_option

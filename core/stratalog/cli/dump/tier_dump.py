@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from stratalog.cli.dump.file_dump import FileDump
-from stratalog.cli.dump.index_dump import dump_index
+from stratalog.cli.dump.index_dump import dump_extras, dump_index
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.log_dump import dump_log
-from stratalog.cli.dump.section_dump import dump_extras
 from stratalog.cli.dump.source import Source, read_all
 from stratalog.cli.dump.state_dump import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
