@@ -12,7 +12,6 @@ class OwnCommand(NamedTuple):
     """One command of this package, defined in the module ``NAME_command``.
 
     Attributes:
-        name: name of the command.
         section: heading of the command in the list.
         folder: folder of the module in ``stratalog.cli``; "" if it is directly in ``stratalog.cli``.
         help: text for the list of commands.

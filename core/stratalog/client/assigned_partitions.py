@@ -41,15 +41,10 @@ class AssignedPartitions:
     A cursor starts at the committed offset of the group, or according to ``reset``.
 
     Args:
-        logs: logs of the engine.
         open_cursor: returns a cursor without a position for a partition.
-        offsets: committed offsets of all groups.
         group: group whose committed offsets are used; None for no group.
         reset: start position without a committed offset.
         topics: names of topics, or a regular expression that matches whole names of topics.
-
-    Attributes:
-        cursors: the cursors, by partition.
 
     Raises:
         UnknownTopicError: a topic does not exist here.

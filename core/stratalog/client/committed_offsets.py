@@ -130,7 +130,6 @@ class CommittedOffsets(CheckedArguments):
     """The committed offsets of all groups, for reading only. Thread-safe.
 
     Args:
-        logs: logs of an engine or of a reader.
         compact: compacts a log of ``__consumer_offsets``; see ``StateTopic``.
     """
 

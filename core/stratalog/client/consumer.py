@@ -54,9 +54,6 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     the log cannot be read.
 
     Args:
-        logs: logs of the engine.
-        clock: clock of the engine.
-        offsets: committed offsets of all groups.
         topics: topics to read, or a regular expression that matches whole names of topics. With an expression, each
             poll adds the topics that match at that time, except internal topics. Use () if ``assign`` is called later.
         group: group whose offsets are used and committed; None for no group.

@@ -22,12 +22,10 @@ class Cursor:
     Each method gets the log from ``logs``, and raises the errors of ``Logs.log``.
 
     Args:
-        logs: logs of the engine.
         isolation: isolation level, which bounds the readable records.
         deserializers: converts the records; None for no conversion.
 
     Attributes:
-        name: name of the partition.
         position: offset of the next record; None if the position is not set.
         leader_epoch: leader epoch of the record before the position; -1 if unknown.
         truncation_offset: exclusive end offset of ``leader_epoch`` in the log if that offset is below the position: the

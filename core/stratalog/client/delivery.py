@@ -43,8 +43,6 @@ class Delivery:
     """Callable that encodes and appends a producer's batches. Thread-safe for batches of different partitions.
 
     Args:
-        logs: logs of the engine.
-        components: formats, and the clock.
         sequences: sequence numbers; None for a producer that is not idempotent.
         on_error: called with each error of an append, and with True if the records may have been appended nevertheless.
         codec: codec of the batches; None for no compression.

@@ -37,8 +37,6 @@ class GroupOffsets(CommittedOffsets):
     """The committed offsets and the stored states of all groups, for reading and writing. Thread-safe.
 
     Args:
-        logs: logs of the engine.
-        clock: clock for the timestamps of commits.
         compact: compacts a log of ``__consumer_offsets``; see ``StateTopic``.
         partitions: number of partitions of ``__consumer_offsets`` if the topic must be created.
     """

@@ -61,7 +61,6 @@ class StickyPartitioner:
 
     Args:
         batch_size_bytes: number of bytes after which the next partition is chosen.
-        chance: random source of the choice.
     """
 
     def __init__(self, batch_size_bytes: int, chance: random.Random) -> None:

@@ -100,9 +100,6 @@ class Producer(CheckedArguments, Closeable):
     ConfigError in a callback of a future.
 
     Args:
-        logs: logs of the engine.
-        components: formats, codecs and the clock.
-        offsets: committed offsets of all groups.
         transaction: transaction state of a transactional producer; None for a producer without transactions.
         closed: called with the producer when the producer is closed.
     """

@@ -72,7 +72,6 @@ class StateTopic(ABC):
 
     Args:
         logs: logs of an engine or of a reader.
-        topic: name of the topic.
         compact: called with a partition of the topic to compact its log, including the active segment; None if this
             object must not compact.
     """

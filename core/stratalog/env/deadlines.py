@@ -40,7 +40,6 @@ class DeadlineCalls:
         wait_s: default time to wait for a call. This class only stores the value for its users.
 
     Attributes:
-        wait_s: the argument ``wait_s``.
         has_strangers: True after the first call of ``register``.
     """
 

@@ -46,7 +46,6 @@ class HelperThreads:
     started. A forked child can use the pool, which then starts its own threads.
 
     Args:
-        max_threads: maximum number of threads.
         idle_s: how long an idle thread waits for work before it ends.
     """
 

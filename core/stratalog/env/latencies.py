@@ -41,11 +41,7 @@ class LatencyCounts(NamedTuple):
 
 
 class Latency:
-    """Histogram of the latencies of one kind of operation. Thread-safe.
-
-    Args:
-        now_ns: returns the monotonic time in nanoseconds.
-    """
+    """Histogram of the latencies of one kind of operation. Thread-safe."""
 
     __slots__ = ("_counts", "_lock", "_sum_ns", "now_ns")
 

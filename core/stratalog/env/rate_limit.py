@@ -18,10 +18,6 @@ class Throttle:
     """Limit on the bytes per second that all threads of the cleaner together read and write. Thread-safe.
 
     Source: apache/kafka Throttler and LogCleaner.
-
-    Args:
-        clock: measures the time, and waits.
-        bytes_per_second: the limit.
     """
 
     def __init__(self, clock: Clock, bytes_per_second: float) -> None:
@@ -55,7 +51,6 @@ class CopyRate:
 
     Args:
         bytes_per_second: the limit; None means no limit.
-        clock: measures the time, and waits.
     """
 
     def __init__(self, bytes_per_second: int | None, clock: Clock) -> None:

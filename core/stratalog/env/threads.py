@@ -21,12 +21,7 @@ R = TypeVar("R")
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread that belongs to stratalog. ``is_own_thread`` distinguishes it from a caller's thread.
-
-    Args:
-        target: function that the thread runs.
-        args: arguments of ``target``.
-    """
+    """A daemon thread that belongs to stratalog. ``is_own_thread`` distinguishes it from a caller's thread."""
 
     def __init__(self, target: Callable[..., object], name: str, args: tuple[object, ...] = ()) -> None:
         super().__init__(target=target, name=name, args=args, daemon=True)
@@ -125,7 +120,6 @@ class Loop:
     """One named thread that repeats a function (a step). Thread-safe.
 
     Args:
-        name: name of the thread.
         step: returns how long (ms) to wait before the next call. An exception is logged, and the next call follows
             after one second.
     """

@@ -29,12 +29,7 @@ _HEADER_BYTES: Final = 8  # approximate size of a record's header without its na
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Encodes records for one topic. Unless offsets are kept, the encoder makes the checks of a log's leader.
-
-    Attributes:
-        components: formats and codecs.
-        config: settings of the topic.
-    """
+    """Encodes records for one topic. Unless offsets are kept, the encoder makes the checks of a log's leader."""
 
     components: Components
     config: TopicConfig

@@ -63,11 +63,7 @@ class Limit(NamedTuple):
 
 
 class CompactPolicy(RewritingPolicy):
-    """Kafka's ``cleanup.policy=compact``.
-
-    Args:
-        chance: random number generator. It creates the secrets of the hashes in key maps and version maps.
-    """
+    """Kafka's ``cleanup.policy=compact``."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance

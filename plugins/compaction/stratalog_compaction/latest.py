@@ -26,17 +26,13 @@ _OLDEST: Final = -(1 << 63)
 
 
 class LatestByTimestampPolicy(CompactPolicy):
-    """Policy ``latest_by_timestamp``.
-
-    The policy compacts segments under the same conditions as the policy ``compact``.
-    """
+    """Policy ``latest_by_timestamp``. It compacts segments under the same conditions as the policy ``compact``."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return the plan that the policy ``compact`` would return.
 
-        Raises:
-            ConfigError: ``cleanup.policy`` names a second policy that keeps one record of each key. Each of the two
-                policies would drop records that the other policy keeps.
+        Raise ConfigError if ``cleanup.policy`` names a second policy that keeps one record of each key. Each of the two
+        policies would drop records that the other policy keeps.
         """
         rivals = [name for name in config.cleanup_policy if name in _ONE_OF]
         if len(rivals) > 1:
@@ -88,10 +84,7 @@ class GreatestWins(RecordFilter):
         return self._map.observe(records, self._numbers(records))
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: DROP if its key is null, or if the map has a greater version of its key.
-
-        A tombstone that is not dropped gets DROP_AT_HORIZON.
-        """
+        """Write the verdicts of ``VersionMap.judge``."""
         self._map.judge(records, self._numbers(records), verdicts)
 
     def _numbers(self, records: RecordColumns) -> memoryview:

@@ -24,12 +24,8 @@ _HASH_BYTES: Final = 16
 class VersionMap:
     """Map from each key to its greatest version, in pure Python: open addressing over two arrays, with linear probing.
 
-    Not thread-safe. ``CompiledVersionMap`` of ``versions_c`` has the same methods.
-
-    Args:
-        slots: number of slots.
-        usable: number of slots that may be filled, below ``slots``.
-        secret: 16 random bytes, unknown to writers.
+    Not thread-safe. ``CompiledVersionMap`` of ``versions_c`` has the same methods. The arguments are those of
+    ``KeyMap``.
     """
 
     def __init__(self, slots: int, usable: int, secret: bytes) -> None:

@@ -34,7 +34,6 @@ class Folder:
     reading.
 
     Args:
-        disk: shared state of the store.
         path: path of the folder, which need not exist.
     """
 

@@ -35,7 +35,6 @@ class PlainIndex(IndexFile):
 
     Args:
         file: the opened file; this object takes ownership.
-        path: path of the file.
         max_bytes: largest size to which appends may extend the file.
     """
 
@@ -94,8 +93,6 @@ class MappedIndex(PooledFile, IndexFile):
     through a map.
 
     Args:
-        disk: shared state of the store.
-        path: path of an existing file.
         size_bytes: size of the file; all its bytes are entries.
         max_bytes: largest size to which appends may extend the file.
     """

@@ -22,10 +22,6 @@ class PooledFile:
 
     Close the file before you rename it. After a failed write or sync, the object refuses all further changes of the
     file, because the content of the page cache is then unknown.
-
-    Args:
-        disk: shared state of the store.
-        writable: True to open the file for writing.
     """
 
     __slots__ = ("_disk", "_failure", "_is_gone", "_is_writable", "path")

@@ -30,10 +30,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     """An append-only file, for one writer and any number of readers. Readers see only complete appends.
 
     Args:
-        disk: shared state of the store.
         size_bytes: size of the valid content.
         modified_ms: modification time of the file (ms since 1970).
-        writable: True to open the file for writing.
         reserved: True if the file has preallocated space. The file on disk is then larger than ``size_bytes`` until it
             is closed.
         file_id: identity of the file; None if it is not known. A file with another identity is not read.

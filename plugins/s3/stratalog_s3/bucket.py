@@ -24,8 +24,6 @@ class Bucket:
 
     Attributes:
         filesystem: connected file system of s3fs, with its own event loop.
-        name: name of the bucket.
-        clock: clock of the deadline.
         deadline_ns: deadline of all requests together (monotonic).
         sent: number of requests, by botocore's method name; changed on the event loop only.
         renew: function that replaces the expired credentials of a client. Returns True if a retry can succeed.

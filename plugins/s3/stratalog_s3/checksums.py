@@ -24,7 +24,6 @@ class Checksum(NamedTuple):
     Attributes:
         parameter: request parameter that contains the checksum; "" if there is no checksum.
         algorithm: name of the algorithm that a multipart upload announces; "" if it announces no algorithm.
-        compute: function that computes the checksum.
     """
 
     parameter: str

@@ -22,7 +22,6 @@ class RotatingCredentials:
     Args:
         provider: function of the user. Returns ``key``, ``secret``, and optionally ``token`` and ``expires_ms`` (Unix
             time).
-        clock: clock for the expiry.
         secrets: stores the credentials, to redact them in texts.
     """
 

@@ -59,7 +59,6 @@ class PartUploads:
 
     Attributes:
         part_bytes: size of a part. An upload with more than 10,000 such parts uses larger parts.
-        checksum: kind of the checksum of each part.
         parameters: parameters of the request that begins an upload.
         budget: memory limit for the parts of all uploads together.
     """

@@ -45,11 +45,6 @@ class S3Store(StoreBase):
     """Store of the objects in a bucket, or under a prefix of a bucket. Connects at the first call in each process.
 
     Args:
-        location: location of the bucket and prefix.
-        options: options for s3fs, and ``credentials``.
-        clock: clock of the deadlines.
-        read_only: if True, each write raises ReadOnlyError.
-        settings: settings of ``[plugins.s3]``.
         upload_bytes: maximum memory for the bodies of uploads.
     """
 

@@ -44,8 +44,6 @@ class StoreBase(ObjectStore):
     """Base class of this plugin's stores on fsspec. The file system is created at the first use in each process.
 
     Args:
-        options: options for the file system.
-        clock: clock of the deadlines.
         read_only: if True, each write raises ReadOnlyError.
     """
 

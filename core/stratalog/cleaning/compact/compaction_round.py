@@ -58,16 +58,13 @@ class CompactionResult:
     """Result of a compaction round over the local or the tier part of a log, or of a failed attempt to plan a round.
 
     Attributes:
-        log: the log.
         start: first offset that the round rewrites.
         dirty_start: first offset that no earlier round has compacted.
         end: exclusive end of the compacted offsets after the round. If the filters' memory was full, ``end`` is below
             the planned end, and ``reason`` mentions this.
         dirty_ratio: share of dirty bytes before the round, from 0 to 1.
         reason: cause of the round, for people.
-        stats: statistics of the round.
         map_load: used share of the filters' memory, from 0 to 1.
-        elapsed_ms: duration of the round.
         stopped: reason why the round ended early, if the next round can compact this part of the log; otherwise "".
         error: error that ended the round or its planning; None if there was none. If ``stopped`` is "" and the error is
             not a StoreError, this part of the log is uncleanable until the log is opened again.

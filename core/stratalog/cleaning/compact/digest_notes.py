@@ -23,7 +23,6 @@ class DigestNotes:
     Args:
         digests: creates the digest file; None to write no digest.
         filters: filters of the compaction round. If a filter makes no digests, no digest is written.
-        base_offset: base offset of the group.
         state: state of producers and transactions in this pass.
         is_whole: True if the filters judge all records of the group and expired tombstones may be dropped; otherwise no
             digest is written.

@@ -53,8 +53,6 @@ class GroupRewrite(Generic[S]):
             expired. These formats have no delete horizon.
         last_records: last data offset and epoch of each producer, by producer id.
         transactions: state of transactions at the current position in the log.
-        notes: writer of the new segment's digest file.
-        aborted: aborted transactions of the segments.
     """
 
     work: PartRewrite[S]

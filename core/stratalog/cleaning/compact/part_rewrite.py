@@ -73,7 +73,6 @@ class PartRewrite(Generic[S]):
         on_bytes: called with the number of bytes of each read.
         is_copied: True to write each new segment while its group is read for the first time, even if possibly no record
             is dropped. For a group of one segment in a tier, a second read costs more than the temporary file.
-        stats: statistics of the compaction round.
         digests: digest files of segments, made with ``job.secret``, by which the round skips unchanged segments; None
             to read all segments. Only local segments have digest files.
         whole_log: returns the given fields of all committed records of the log, in the tier and on local disk; None if

@@ -95,9 +95,6 @@ class TierRange:
     """Committed segments of a log as the input of a compaction round (a ``SegmentRange``). Not thread-safe.
 
     Args:
-        name: the log.
-        components: its components.
-        config: settings of the topic.
         committed: returns the committed segments whose end offset (exclusive) is above an offset, ascending.
         producers: returns the known producers of the log.
         traffic: counts the bytes that are read from the tier.
@@ -163,9 +160,6 @@ class CommittedPublisher:
 
     Args:
         log: the log; it must be the leader.
-        tier: publisher of the log's tier.
-        kind: kind of the commits.
-        reason: reason of the commits, for people.
         traffic: counts the uploaded bytes.
 
     Attributes:

@@ -41,7 +41,6 @@ class AbortedIndex:
 
     Args:
         segments: segments from the first one of the pass to the end of the log, ascending.
-        components: the log's components.
     """
 
     def __init__(self, segments: Iterator[ReadableSegment], components: Components) -> None:
@@ -72,7 +71,6 @@ class TransactionPass:
     """State of transactions during one pass over a log. ``rows`` must be called for every special table, in order.
 
     Attributes:
-        components: the log's components.
         keeps_markers: True to keep all markers, and the index entries of abort markers, because older segments of the
             log may contain data of their transactions.
         committed: ids of producers whose current transaction is committed later; the pass has read data of that

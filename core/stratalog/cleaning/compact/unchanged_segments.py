@@ -134,7 +134,6 @@ class UnchangedTracker:
     """Tracker of transactions in the segments that a pass writes: computes the state that the next round will find.
 
     Attributes:
-        components: the log's components.
         last_records: last data offset and epoch of each producer; see ``verdicts.stay_empty``.
         open_commits: ids of producers with a committed transaction that has data before the current position, and its
             marker after the position.

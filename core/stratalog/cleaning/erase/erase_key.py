@@ -77,12 +77,7 @@ class _Erasure:
     """Erasure of one key from one log. ``segments`` and ``remnants`` are valid even after an error.
 
     Attributes:
-        log: the log.
-        key: the whole key.
-        tier: the tier part of the log; None if the log has no tier.
-        on_bytes: called with the size of each segment that was searched.
         end: log end offset when the erasure began.
-        dry_run: True to search and report, but change nothing.
         segments: the rewritten segments.
         remnants: files and objects that may still contain the key.
     """

@@ -33,8 +33,6 @@ class ErasureCheck:
     """Result of a check of an erasure in one partition.
 
     Attributes:
-        topic: name of the topic.
-        partition: number of the partition.
         remnants: remnants of the proof that still exist, and segments that cannot be searched because of damage.
         holding: files and objects of segments that contain records of the key from before the erasure.
     """

@@ -16,7 +16,6 @@ class ErasedSegment:
     """A segment that an erasure has rewritten, or would rewrite in a dry run.
 
     Attributes:
-        base_offset: first offset of the segment.
         end_offset: exclusive end offset of the segment.
         records: number of erased records.
         bytes_before: size of the segment's batches before the erasure.
@@ -68,7 +67,6 @@ class EraseResult:
     """Result of an erasure in one log.
 
     Attributes:
-        log: the log.
         end: log end offset when the erasure began. The erasure is for records of the key below ``end``.
         segments: the rewritten segments; in a dry run, the segments that would be rewritten.
         remnants: files and objects that may still contain the key.

@@ -42,15 +42,12 @@ class RangeFate:
     """Fate of one segment, or of adjacent segments that compaction merges, with the offsets [start, end).
 
     Attributes:
-        start: first offset.
-        end: exclusive end offset.
         where: "active", "local", "tier" or "local, tier".
         fate: effect of the next retention pass and compaction round.
         when_ms: time (ms since 1970) when retention will delete the range if no record is written meanwhile; the
             present time if the next pass deletes the range. None if no policy deletes the range within 1000 years, or
             if the log has 100 or more older segments.
         reason: reasons of the policies, for people; may be "".
-        size_bytes: present size.
         freed_bytes: bytes that the next retention pass or compaction round frees; for ``Fate.EVICT``, bytes on local
             disk.
     """

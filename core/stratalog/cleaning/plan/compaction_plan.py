@@ -23,7 +23,6 @@ class CompactionPlan:
     """Compaction plan for the local or the tier part of a log.
 
     Attributes:
-        log: the log.
         rewrite: bounds of the next compaction round; None if no round is due.
         reason: reason why a round is due or not, for people; may be "".
         error: error that prevented a plan; None if there was none.

@@ -29,13 +29,9 @@ class RetentionResult:
     """Result of one retention pass over one log, or expected result in a dry run.
 
     Attributes:
-        log: the log.
         log_start: log start offset after the pass.
         deleted_segments: number of segments that were deleted from the log, on local disk or in the tier.
-        deleted_bytes: size of the deleted segments.
         evicted_segments: number of segments that were deleted from local disk and stay in the tier.
-        evicted_bytes: size of the evicted segments.
-        reasons: reasons of the policies.
         rolled: True if the pass closed the active segment, because local retention applies to that segment. After its
             offload, a later pass evicts the segment.
     """
@@ -85,10 +81,8 @@ class RetentionPlan:
     """Plan of one retention pass over a log.
 
     Attributes:
-        summary: summary of the log.
         total: actions for the whole log.
         local: actions for the segments on local disk.
-        removal: segments that the actions remove.
     """
 
     summary: LogSummary

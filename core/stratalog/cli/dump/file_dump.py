@@ -19,8 +19,6 @@ class DumpRun:
     """One run of the command.
 
     Attributes:
-        host: opener of the components.
-        output: output of the command.
         deep: True if records are shown.
         values: True if keys, values and headers of records are shown.
         decoder: value of ``--decoder``; if None, the folder name of each file selects the decoder.

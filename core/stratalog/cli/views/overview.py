@@ -87,7 +87,6 @@ class TierState:
     Attributes:
         version: version of the manifest root; 0 if there is none.
         end: exclusive end offset of the records in the tier.
-        segments: number of segments in the tier.
         bill: cost of the segments; None if ``Detail.bill`` is False.
         orphans: number of objects to which no root refers, plus the number of unfinished uploads, including uploads in
             progress; None if ``Detail.orphans`` is False.
@@ -205,7 +204,6 @@ class Detail:
     Attributes:
         bill: True to compute the cost of each log in the tier. This reads the whole manifest of the log.
         orphans: True to search for orphans. This lists the objects of each log, and reads every manifest root.
-        prices: prices for the cost.
         part_bytes: size of a part of a multipart upload.
     """
 

@@ -59,9 +59,6 @@ class TransactionCoordinator:
     transaction version: 2 if each transaction increases the producer epoch at its end (KIP-890), otherwise 0.
 
     Args:
-        logs: logs of the engine.
-        env: clock and random source.
-        offsets: committed offsets of all groups.
         compact: compacts a log of the states; see ``StateTopic``.
         expiration_ms: how long a transactional id without an open transaction is kept after its last use.
         partitions: number of partitions of ``__transaction_state`` if the topic must be created.

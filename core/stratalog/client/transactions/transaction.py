@@ -45,10 +45,8 @@ class Transaction:
 
     Args:
         coordinator: stores the state of all transactional producers.
-        transactional_id: id of the producer.
         timeout_ms: how long a transaction may be open.
         durability: durability of the end of a transaction; None is the engine's setting.
-        chance: random source of the engine.
     """
 
     def __init__(

@@ -49,9 +49,6 @@ class TransactionEnds:
     """Completion of prepared transactions, and abort of abandoned or overdue transactions. Thread-safe.
 
     Args:
-        logs: logs of the engine.
-        states: states of all producers.
-        clock: clock for timeouts.
         expiration_ms: time from the last use of a transactional id without an open transaction to its deletion.
     """
 

@@ -31,7 +31,6 @@ class TransactionLog:
     """Store of the state of each transactional producer, by transactional id. Thread-safe.
 
     Args:
-        logs: logs of the engine.
         compact: compacts a log of ``__transaction_state``; see ``StateTopic``.
         partitions: number of partitions of ``__transaction_state`` if the topic must be created.
     """

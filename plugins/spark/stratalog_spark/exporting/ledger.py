@@ -73,7 +73,6 @@ class Plan:
     Attributes:
         number: number of the run, from 1 on.
         style: settings of the rows, equal for all runs with one destination; JSON values.
-        topic_ids: ids of the topics.
         ranges: ranges to export: partition and offsets [start, end). Each range becomes one or more files.
         ends: for each partition that this or an earlier run exports: exclusive end offset up to which it is exported
             after this run.

@@ -54,13 +54,7 @@ class IcebergFiles(FileStore):
 
 
 class IcebergLakeTable:
-    """An Iceberg table; implements ``stratalog_spark.lake.table.LakeTable``.
-
-    Args:
-        name: name for messages.
-        catalog: an open catalog of pyiceberg.
-        identifier: namespace and name.
-    """
+    """An Iceberg table; implements ``stratalog_spark.lake.table.LakeTable``."""
 
     def __init__(self, name: str, catalog: Any, identifier: tuple[str, ...]) -> None:
         self.name, self._catalog, self._identifier = f"Iceberg table {name}", catalog, identifier

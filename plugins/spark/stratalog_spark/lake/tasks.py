@@ -97,9 +97,7 @@ class Work:
     """Settings of all tasks of one micro-batch, and the functions of the tasks. Spark sends both to the tasks.
 
     Attributes:
-        schemas: schemas of the values by id.
         missing: ids for which no schema exists.
-        columns: columns of the value.
         file_schema: columns of data files.
         bad_files: the data files of the quarantine, which have the columns ``bad_schema``.
     """
