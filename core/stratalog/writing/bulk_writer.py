@@ -41,7 +41,10 @@ class BulkWriter(CheckedArguments, Closeable):
     """A log directory or a tier, opened in one process for bulk writes. A context manager; not thread-safe.
 
     For a directory, ``span``, ``rewrite``, ``compact``, ``recode``, ``plan_merge``, ``merge`` and ``replace`` raise
-    ConfigError.
+    ConfigError. All methods raise these errors: UnknownTopicError if the topic or log does not exist, ConfigError or
+    UnknownComponentError if a codec or layout does not exist, FencedEpochError if an engine or another writer may be
+    writing to the log in the tier, LogDirLockedError if an engine or a broker has had the directory open for the last
+    10 seconds, and StoreError if the store failed or refused a request.
     """
 
     @abstractmethod
@@ -67,27 +70,15 @@ class BulkWriter(CheckedArguments, Closeable):
         Raises:
             TopicExistsError: the topic exists with another number of partitions.
             InvalidTopicError, ConfigError, UnknownSettingError: a name or a setting is wrong.
-            LogDirLockedError: an engine has had the directory open for the last 10 seconds.
-            StoreError: the store failed or refused a request.
         """
 
     @abstractmethod
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
         """Check that records can be staged and published for a topic now. A driver calls this before its tasks start.
 
-        Args:
-            topic: name of the topic.
-            compression: codec of the records; None for the topic's ``compression.type``.
-            layout: layout of the segments; None for the topic's layout. It must be None for a directory, which has no
-                layouts.
-
-        Raises:
-            UnknownTopicError: the topic does not exist.
-            ConfigError: the codec does not exist, the topic of a directory has no topic id, or ``layout`` is given for a
-                directory.
-            UnknownComponentError: the layout does not exist.
-            FencedEpochError: an engine may be writing to a partition of the topic in the tier.
-            LogDirLockedError: an engine or a broker has had the directory open for the last 10 seconds.
+        ``compression`` and ``layout`` are those of the records, or None for those of the topic's settings. Raise
+        ConfigError if the topic of a directory has no topic id, or if ``layout`` is not None for a directory, which has
+        no layouts.
         """
 
     @abstractmethod
@@ -101,9 +92,7 @@ class BulkWriter(CheckedArguments, Closeable):
             compression: codec of the records; None for the topic's ``compression.type``.
 
         Raises:
-            UnknownTopicError: the log does not exist.
             ConfigError: the codec does not exist, or the topic of a directory has no topic id.
-            FencedEpochError: an engine may be writing to the log in the tier.
         """
 
     @abstractmethod
@@ -129,7 +118,6 @@ class BulkWriter(CheckedArguments, Closeable):
                 The first segment must begin at the log's end, unless the log has never had a record.
 
         Raises:
-            UnknownTopicError: the log does not exist.
             FencedEpochError: an engine, or another writer, owns the log; nothing was published.
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             OffsetsOutOfOrderError: with kept offsets, the segments leave a gap, overlap, or do not begin at the log's
@@ -163,10 +151,6 @@ class BulkWriter(CheckedArguments, Closeable):
         """Return the segments of a log that are completely in the offsets [start, end), for a job that replaces them.
 
         Return None if there is no such segment. ``end`` None is the end offset of the log in the tier.
-
-        Raises:
-            UnknownTopicError: the log does not exist.
-            FencedEpochError: an engine may be writing to the log.
         """
         del start, end
         raise only_engine(log)
@@ -195,9 +179,7 @@ class BulkWriter(CheckedArguments, Closeable):
         Raises:
             ConfigError: ``part`` does not begin and end with segments of the span, or the target is a directory.
             CorruptBatchError: a batch is damaged.
-            FencedEpochError: an engine may be writing to the log.
             StorageError: the segments have changed since the span was planned.
-            StoreError: the store failed.
         """
         del part, filters, now_ms, keeps_tombstones
         raise only_engine(span.log)
@@ -215,7 +197,6 @@ class BulkWriter(CheckedArguments, Closeable):
             memory_bytes: memory for keys. 28 bytes for each offset of the span, plus 1 KiB, are always enough.
 
         Raises:
-            ConfigError: the target is a directory; only the engine of a directory can compact it.
             StorageError: the keys do not fit into the memory; nothing was staged.
             The other errors of ``rewrite``.
         """
@@ -227,7 +208,8 @@ class BulkWriter(CheckedArguments, Closeable):
     ) -> Rewritten:
         """Stage an offset range of a span in record batches of magic 2. All records and their offsets stay the same.
 
-        Segments that need no change are read but not staged: call ``replace`` with ``keeps_others`` afterwards.
+        Segments that need no change are read but not staged: call ``replace`` with ``keeps_others`` afterwards. Raises
+        the errors of ``rewrite``.
 
         Args:
             span: result of ``span``.
@@ -236,11 +218,6 @@ class BulkWriter(CheckedArguments, Closeable):
                 topic's codec. Control batches, batches with a delete horizon, and batches without a record at their
                 first or last offset keep their codec.
             layout: layout of the new segments; None for the topic's layout.
-
-        Raises:
-            ConfigError: the codec does not exist.
-            UnknownComponentError: the layout does not exist.
-            The other errors of ``rewrite``.
         """
         del part, compression, layout
         raise only_engine(span.log)

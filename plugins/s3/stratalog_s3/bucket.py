@@ -47,11 +47,7 @@ class Bucket:
         return self.begin(method, **parameters).result()
 
     def begin(self, method: str, **parameters: object) -> Pending[Any]:
-        """Begin a request like ``ask``, and return the pending call. Do not wait for the response.
-
-        Raises:
-            StoreTimeoutError: the deadline had passed before the request. Nothing was sent.
-        """
+        """Begin a request like ``ask``, and return the pending call. Raises the StoreTimeoutError of ``ask``."""
         timeout_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
         return Pending(self.filesystem.loop, lambda: self._call(method, parameters), timeout_s)
 

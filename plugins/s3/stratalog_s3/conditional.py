@@ -57,10 +57,6 @@ class ConditionalStore(FsspecStore):
 
 
 def open_conditional(context: OpenContext) -> ObjectStore:
-    """Return a store on Google Cloud Storage or Azure Blob Storage. The store connects at its first request.
-
-    Raises:
-        ConfigError: the URI or an option is not allowed.
-    """
+    """Return a store that connects at its first request. Raise ConfigError if the URI or an option is wrong."""
     location, options = parse_location(context.location), read_options(context)
     return ConditionalStore(location, options, context.env.clock, read_only=context.read_only)

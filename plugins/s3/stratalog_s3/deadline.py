@@ -18,11 +18,7 @@ _GRACE_S: Final = 5.0  # time for a cancelled call to end; a call needs it only 
 
 
 def seconds_left(clock: Clock, deadline_ns: int, key: str) -> float:
-    """Return the seconds until the monotonic time ``deadline_ns``.
-
-    Raises:
-        StoreTimeoutError: the deadline has passed. ``key`` is the key in the error.
-    """
+    """Return the seconds until the monotonic time ``deadline_ns``. Raise StoreTimeoutError if it has passed."""
     remaining_ns = deadline_ns - clock.monotonic_ns()
     if remaining_ns <= 0:
         raise StoreTimeoutError("the deadline has passed before the request", key)

@@ -284,8 +284,7 @@ class FsspecStore(StoreBase):
 def open_generic(context: OpenContext) -> ObjectStore:
     """Return a store on fsspec's file system for the URI's scheme. Only one writer may use the store.
 
-    Raises:
-        ConfigError: the URI or an option is not allowed.
+    Raise ConfigError if the URI or an option is not allowed.
     """
     location, options = parse_location(context.location), read_options(context)
     return FsspecStore(location, options, context.env.clock, read_only=context.read_only)

@@ -20,10 +20,9 @@ def part_bytes(size_bytes: int, least_bytes: int = PART_BYTES) -> int:
 
 
 def counted_chunks(source: ByteSource, key: str) -> Iterator[Buffer]:
-    """Yield the chunks of a source.
+    """Yield the chunks of a source. Raise StoreError if it has more or fewer bytes than ``size_bytes``.
 
-    Raises:
-        StoreError: the source has more or fewer bytes than ``size_bytes``. The caller must discard the upload.
+    The caller must then discard the upload.
     """
     read_bytes = 0
     for chunk in source.chunks(CHUNK_BYTES):

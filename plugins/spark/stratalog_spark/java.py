@@ -67,11 +67,7 @@ def _home(java: Path) -> Path:
 
 
 def catalog_jar() -> Path:
-    """Return the path of the jar, for ``--jars`` of ``spark-submit``.
-
-    Raises:
-        PluginImportError: the installed package has no jar.
-    """
+    """Return the path of the jar, for ``--jars`` of ``spark-submit``. Raise PluginImportError if there is none."""
     if not _JAR.exists():
         raise PluginImportError(
             "this package has no jar with Spark's catalog, because it was built without Maven: install a released wheel, "

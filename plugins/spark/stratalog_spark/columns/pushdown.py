@@ -66,11 +66,7 @@ class Node(NamedTuple):
 
 
 def parse_predicate(option: str, text: str) -> Node:
-    """Parse the text of an option to a predicate.
-
-    Raises:
-        ConfigError: the text is not a valid predicate.
-    """
+    """Parse the text of an option to a predicate. Raise ConfigError if the text is not a valid predicate."""
     try:
         return _parse_node(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:

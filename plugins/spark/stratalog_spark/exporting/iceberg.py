@@ -67,12 +67,7 @@ class IcebergTable:
         return added_runs
 
     def open_table(self) -> IcebergLakeTable:
-        """Return the table in its current state, for ``sync``. The table need not exist yet.
-
-        Raises:
-            ConfigError: ``name`` is not of the form CATALOG.NAMESPACE.TABLE.
-            PluginImportError: pyiceberg is not installed.
-        """
+        """Implement ``TableTarget.open_table``. Raise ConfigError or PluginImportError like ``catch_up``."""
         catalog, identifier = self._catalog()
         return IcebergLakeTable(self.name, catalog, identifier)
 

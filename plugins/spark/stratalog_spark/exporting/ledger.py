@@ -98,11 +98,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: bytes, file: str) -> Plan:
-        """Parse the output of ``to_json``.
-
-        Raises:
-            CorruptCheckpointError: the plan is malformed, or written by a later release.
-        """
+        """Parse the output of ``to_json``. Raise CorruptCheckpointError if this release cannot read it."""
         try:
             body = json.loads(data)
             version = body["version"]
@@ -123,7 +119,8 @@ class Plan:
 class Ledger:
     """Plans in one destination. The first plan creates the folder.
 
-    Methods raise OSError if the file system fails.
+    Methods raise OSError if the file system fails, and CorruptCheckpointError if a stored plan is malformed, or written
+    by a later release.
     """
 
     def __init__(self, target: Target) -> None:
@@ -133,11 +130,7 @@ class Ledger:
         self.url = target.url
 
     def last(self) -> tuple[Plan | None, bool]:
-        """Return the last plan, and True if this plan was completed; (None, True) if there is no plan.
-
-        Raises:
-            CorruptCheckpointError: the plan is malformed, or written by a later release.
-        """
+        """Return the last plan, and True if this plan was completed; (None, True) if there is no plan."""
         if not self._fs.exists(self._folder):
             return None, True
         names = {posixpath.basename(str(path)) for path in self._fs.ls(self._folder, detail=False)}
@@ -151,8 +144,7 @@ class Ledger:
     def begin(self, plan: Plan) -> Plan:
         """Store a plan before its files are written, and return the plan.
 
-        If another run has stored a plan with this number, return that plan. Raise CorruptCheckpointError if that plan
-        is malformed.
+        If another run has stored a plan with this number, return that plan.
         """
         self._fs.makedirs(self._folder, exist_ok=True)
         path = posixpath.join(self._folder, _name(plan.number, "plan"))

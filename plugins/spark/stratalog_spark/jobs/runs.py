@@ -85,8 +85,7 @@ class ReplaceJob:
     ) -> ReplaceJob:
         """Return a job for the arguments of its function.
 
-        Raises:
-            ConfigError: ``tier`` is not a tier, or is an earlier state of a tier (``as_of``).
+        Raise ConfigError if ``tier`` is not a tier, or is an earlier state of a tier (``as_of``).
         """
         source = source_of(tier)
         target = WriteTarget(

@@ -35,10 +35,7 @@ DIFFERENT_KINDS: Final = (
 def hash_keys(keys: pa.Array[Any], secret: bytes) -> Any:
     """Return the hashes of a binary column as a numpy array of shape (n, 2) and type uint64.
 
-    The hash of null is (0, 0).
-
-    Raises:
-        ValueError: the secret does not have 16 bytes.
+    The hash of null is (0, 0). Raise ValueError if the secret does not have 16 bytes.
     """
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")

@@ -50,11 +50,7 @@ class DeltaTable:
         return f"DeltaTable({self.uri!r})"
 
     def open_table(self) -> DeltaLakeTable:
-        """Return the table in its current state. The table need not exist yet.
-
-        Raises:
-            PluginImportError: deltalake is not installed.
-        """
+        """Implement ``TableTarget.open_table``. Raise PluginImportError if deltalake is not installed."""
         return DeltaLakeTable(self.uri, self.options)
 
     def quarantine(self) -> DeltaTable:

@@ -51,11 +51,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, text: str | None, table: str) -> Layout:
-        """Parse the output of ``to_json``.
-
-        Raises:
-            ConfigError: the table was not created by ``sync``.
-        """
+        """Parse the output of ``to_json``. Raise ConfigError if ``sync`` did not create the table."""
         try:
             return cls(**json.loads(text or ""))
         except (ValueError, TypeError):
@@ -139,7 +135,9 @@ class FileStore(ABC):
 class LakeTable(Protocol):
     """One table in the state in which it was opened.
 
-    Only commits through this object change the state. Used by one thread.
+    Only commits through this object change the state. Used by one thread. Methods that change the table raise
+    TableConflictError if another program created or changed the table at the same time; nothing is changed then. They
+    raise ConfigError if the table format cannot store a column.
 
     Attributes:
         name: name for messages.
@@ -170,20 +168,10 @@ class LakeTable(Protocol):
         """Access to the data files."""
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table with these settings, and the columns of a ``pyarrow.Schema``.
-
-        Raises:
-            ConfigError: the table format cannot store a column.
-            TableConflictError: another program created the table.
-        """
+        """Create the table with these settings, and the columns of a ``pyarrow.Schema``."""
 
     def add_columns(self, columns: Any) -> None:
-        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table.
-
-        Raises:
-            ConfigError: the table format cannot store a column.
-            TableConflictError: another program changed the table at the same time.
-        """
+        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the offset up to which each partition was synced (exclusive).
@@ -208,9 +196,6 @@ class LakeTable(Protocol):
         """Add files, remove files, and store the mark, by one commit.
 
         ``mark`` is the new position of the stream; None if the commit does not change the rows of the table.
-
-        Raises:
-            TableConflictError: another program changed the table at the same time; nothing is committed.
         """
 
 

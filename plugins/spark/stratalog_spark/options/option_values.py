@@ -33,8 +33,7 @@ def parse_assignment(option: str, text: str) -> list[TopicPartition]:
 def parse_numbers(option: str, text: str, *, at_least: int) -> Numbers:
     """Parse ``{"topic": {"0": 23}}`` to numbers by partition.
 
-    Raises:
-        ConfigError: the text is not valid, or a number is below ``at_least``.
+    Raise ConfigError if the text is not valid, or a number is below ``at_least``.
     """
 
     def parse(text: str) -> Numbers:

@@ -39,8 +39,7 @@ def select_partitions(options: Options, reader: Reader) -> list[TopicPartition]:
 def partitions_of_topics(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:
     """Return all partitions of ``topics``, sorted. None means all topics.
 
-    Raises:
-        UnknownTopicError: a topic does not exist.
+    Raise UnknownTopicError if a topic does not exist.
     """
     existing = reader.partitions()
     if topics is None:

@@ -57,8 +57,7 @@ class Planner:
     def ends(self) -> Offsets:
         """Return the exclusive end offset up to which each partition can be read now.
 
-        Raises:
-            UnknownTopicError: a named topic does not exist.
+        Raise UnknownTopicError if a named topic does not exist.
         """
         reader = self.reader()
         partitions = self._select_partitions(reader)
@@ -267,13 +266,7 @@ class Planner:
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
 
     def reader(self) -> Reader:
-        """Return a reader of the current state of the source.
-
-        The first call opens the reader, and later calls refresh it.
-
-        Raises:
-            StorageError: the source cannot be read.
-        """
+        """Return a reader of the current state of the source. The first call opens it, and later calls refresh it."""
         if self._reader is not None:
             try:
                 self._reader.refresh()

@@ -59,11 +59,7 @@ class Message(Generic[T]):
         self.kind = hint.__name__ if get_origin(hint) is None else str(hint)
 
     def pack(self, value: T) -> str:
-        """Return the text of a value.
-
-        Raises:
-            MessageError: the value is not of the declared type.
-        """
+        """Return the text of a value. Raise MessageError if the value is not of the declared type."""
         try:
             body = _codec(self._hint).encode(value)
             return json.dumps({_MARK: VERSION, "kind": self.kind, "value": body}, separators=(",", ":"))
