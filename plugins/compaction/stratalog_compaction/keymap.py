@@ -23,21 +23,52 @@ from stratalog_compaction.keydigest import HashBuffer, holds_any
 
 SLOT_BYTES: Final = 24
 EXTENSIONS: Final = ("stratalog_compaction.keymap_c",)
-_WORDS: Final = SLOT_BYTES // 8
 SECRET_BYTES: Final = 16
-_HASH_BYTES: Final = 16
+HASH_BYTES: Final = 16
 _KEEP, _DROP, _DROP_AT_HORIZON = bytes((Verdict.KEEP,)), bytes((Verdict.DROP,)), bytes((Verdict.DROP_AT_HORIZON,))
 
 
-class KeyMap:
-    """Map from each key to its latest offset, in pure Python: open addressing over one array. Not thread-safe.
+class HashTable:
+    """Base class of the maps in pure Python: open addressing over an array of hashes, with linear probing.
 
-    ``CompiledKeyMap`` of ``keymap_c`` has the same methods.
+    Not thread-safe. The compiled maps have the same methods. The second word of a hash is 0 in a free slot.
 
     Args:
         slots: number of slots.
         usable: number of slots that may be filled, below ``slots``.
         secret: 16 random bytes, unknown to writers.
+    """
+
+    def __init__(self, slots: int, usable: int, secret: bytes) -> None:
+        check_sizes(slots, usable, secret)
+        self._slots, self._usable, self._secret = slots, usable, secret
+        self._hashes, self._count = array("Q", bytes(slots * HASH_BYTES)), 0
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return self._count
+
+    def _find(self, key: bytes) -> tuple[int, int, int]:
+        """Return the index in ``_hashes`` of the key's slot or of a free slot, and the two words of the key's hash."""
+        digest = blake2b(key, digest_size=HASH_BYTES, key=self._secret).digest()
+        high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
+        hashes, slot = self._hashes, high % self._slots
+        while True:
+            index = slot * 2
+            if not hashes[index + 1] or (hashes[index] == high and hashes[index + 1] == low):
+                return index, high, low
+            slot = (slot + 1) % self._slots
+
+    def _fill(self, index: int, high: int, low: int) -> None:
+        self._hashes[index], self._hashes[index + 1] = high, low
+        self._count += 1
+
+
+class KeyMap(HashTable):
+    """Map from each key to its latest offset.
+
+    Args:
+        slots, usable, secret: see ``HashTable``.
         sums_up: True if ``judge`` stores the hashes of kept keys for ``digest``. The hashes use up to 2 MiB. Finished
             sections use more memory until ``digest`` returns them.
 
@@ -48,14 +79,9 @@ class KeyMap:
     hash_name = "blake2b"
 
     def __init__(self, slots: int, usable: int, secret: bytes, *, sums_up: bool = False) -> None:
-        check_sizes(slots, usable, secret)
+        super().__init__(slots, usable, secret)
         self._kept_hashes = HashBuffer() if sums_up else None
-        self._slots, self._usable, self._secret = slots, usable, secret
-        self._words, self._count = array("Q", bytes(slots * SLOT_BYTES)), 0
-
-    def __len__(self) -> int:
-        """Return the number of keys."""
-        return self._count
+        self._offsets = array("Q", bytes(slots * (SLOT_BYTES - HASH_BYTES)))
 
     def observe(self, records: RecordColumns) -> int:
         """Store the latest offset of each key. Return the number of processed records.
@@ -63,17 +89,15 @@ class KeyMap:
         A record without a key is skipped, and counts as processed. If the map is full, the call ends before the next
         record that has a key, even if the map contains the key.
         """
-        words = self._words
         for row, (key, offset) in enumerate(zip(records.keys(), records.offset, strict=True)):
             if key is None:
                 continue
             if self._count >= self._usable:
                 return row
             index, high, low = self._find(key)
-            if not (words[index] or words[index + 1]):
-                words[index], words[index + 1] = high, low
-                self._count += 1
-            words[index + 2] = offset
+            if not self._hashes[index + 1]:
+                self._fill(index, high, low)
+            self._offsets[index // 2] = offset
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
@@ -91,8 +115,7 @@ class KeyMap:
         if key is None:
             return _DROP
         index, high, _ = self._find(key)
-        words = self._words
-        if (words[index] or words[index + 1]) and words[index + 2] > offset:
+        if self._hashes[index + 1] and self._offsets[index // 2] > offset:
             return _DROP
         if self._kept_hashes is not None:
             self._kept_hashes.add(high)
@@ -107,21 +130,8 @@ class KeyMap:
 
     def holds_any_of(self, section: memoryview) -> bool:
         """Return True if the map may contain a key of the digest section, or if the section is malformed."""
-        words = self._words
-        return holds_any(
-            section, (words[index] for index in range(0, len(words), _WORDS) if words[index] or words[index + 1])
-        )
-
-    def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the index in ``_words`` of the key's slot or of a free slot, and the two words of the key's hash."""
-        digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
-        high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
-        words, slot = self._words, high % self._slots
-        while True:
-            index = slot * _WORDS
-            if (words[index] == high and words[index + 1] == low) or not (words[index] or words[index + 1]):
-                return index, high, low
-            slot = (slot + 1) % self._slots
+        hashes = self._hashes
+        return holds_any(section, (hashes[index] for index in range(0, len(hashes), 2) if hashes[index + 1]))
 
 
 def mark_bytes(marked: range) -> int:

@@ -9,35 +9,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
 
 from stratalog import RecordColumns
 from stratalog.spi import Verdict, extension
-from stratalog_compaction.keymap import check_sizes
+from stratalog_compaction.keymap import HASH_BYTES, HashTable
 
 SLOT_BYTES: Final = 32
 EXTENSIONS: Final = ("stratalog_compaction.versions_c",)
-_HASH_BYTES: Final = 16
 
 
-class VersionMap:
-    """Map from each key to its greatest version, in pure Python: open addressing over two arrays, with linear probing.
-
-    Not thread-safe. ``CompiledVersionMap`` of ``versions_c`` has the same methods. The arguments are those of
-    ``KeyMap``.
-    """
+class VersionMap(HashTable):
+    """Map from each key to its greatest version, in pure Python; the arguments are those of ``HashTable``."""
 
     def __init__(self, slots: int, usable: int, secret: bytes) -> None:
-        check_sizes(slots, usable, secret)
-        self._slots, self._usable, self._secret = slots, usable, secret
-        self._hashes = array("Q", bytes(slots * _HASH_BYTES))
-        self._versions = array("q", bytes(slots * (SLOT_BYTES - _HASH_BYTES)))
-        self._count = 0
-
-    def __len__(self) -> int:
-        """Return the number of keys."""
-        return self._count
+        super().__init__(slots, usable, secret)
+        self._versions = array("q", bytes(slots * (SLOT_BYTES - HASH_BYTES)))
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
         """Store the greatest version of each key. Return the number of processed records.
@@ -79,23 +66,11 @@ class VersionMap:
         if not self._hashes[index + 1]:
             if self._count >= self._usable:
                 return False
-            self._count += 1
-            self._hashes[index], self._hashes[index + 1] = high, low
+            self._fill(index, high, low)
         elif version <= (self._versions[index], self._versions[index + 1]):
             return True
         self._versions[index], self._versions[index + 1] = version
         return True
-
-    def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the index in ``_hashes`` of the key's slot or of a free slot, and the two words of the key's hash."""
-        digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
-        high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
-        hashes, slot = self._hashes, high % self._slots
-        while True:
-            index = slot * 2
-            if not hashes[index + 1] or (hashes[index] == high and hashes[index + 1] == low):
-                return index, high, low
-            slot = (slot + 1) % self._slots
 
 
 def open_version_map(slots: int, usable: int, secret: bytes) -> VersionMap:
