@@ -22,6 +22,12 @@ class StorageError(Exception):
     kafka_code: ClassVar[int] = -1
     advice: str = ""
 
+    def __init_subclass__(cls, *, kafka_code: int | None = None, retriable: bool = False) -> None:
+        """Set the attributes of a class from its class statement; a subclass inherits attributes that are not set."""
+        super().__init_subclass__()
+        cls.kafka_code = cls.kafka_code if kafka_code is None else kafka_code
+        cls.retriable = cls.retriable or retriable
+
     def __init__(self, reason: str, *details: object) -> None:
         super().__init__(reason, *details)  # unpickling passes these arguments to the constructor
         self.reason = reason
@@ -39,10 +45,8 @@ class StorageError(Exception):
         return f"{text}: {self.advice}" if self.advice else text
 
 
-class ConfigError(StorageError):
+class ConfigError(StorageError, kafka_code=40):
     """A setting, a name or an argument is wrong. Correct the settings or the call; never retry."""
-
-    kafka_code = 40
 
 
 class WrongTypeError(ConfigError, TypeError):
@@ -62,19 +66,15 @@ class UnknownSettingError(ConfigError):
         return f" source={self.source}{hint}"
 
 
-class InvalidTopicError(ConfigError):
+class InvalidTopicError(ConfigError, kafka_code=17):
     """A topic name or topic id is malformed, or the topic is internal and the call is not allowed for it.
 
     A topic name has 1 to 249 characters of ``[a-zA-Z0-9._-]``, and is not ``.`` or ``..``.
     """
 
-    kafka_code = 17
 
-
-class TopicExistsError(ConfigError):
+class TopicExistsError(ConfigError, kafka_code=36):
     """The topic, or a folder with the name of one of its partitions, exists already. Choose another topic name."""
-
-    kafka_code = 36
 
 
 class AttachError(ConfigError):
@@ -86,19 +86,15 @@ class AttachError(ConfigError):
     """
 
 
-class UnknownTopicError(ConfigError):
+class UnknownTopicError(ConfigError, kafka_code=3):
     """The topic or partition does not exist, was deleted and created again, or is not assigned to the consumer.
 
     ``topics()`` of an engine or a reader returns all topics that exist.
     """
 
-    kafka_code = 3
 
-
-class PolicyViolationError(ConfigError):
+class PolicyViolationError(ConfigError, kafka_code=44):
     """The topic's settings do not allow the call. Change the settings first."""
-
-    kafka_code = 44
 
 
 class PluginError(StorageError):

@@ -10,10 +10,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class CorruptionError(StorageError):
+class CorruptionError(StorageError, kafka_code=2):
     """Stored bytes are damaged, at ``position`` (bytes) in ``file`` (a path or an object key). Never retry."""
-
-    kafka_code = 2
 
     def __init__(self, reason: str, file: str, position: int = 0) -> None:
         super().__init__(reason, file, position)

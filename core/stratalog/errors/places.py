@@ -12,10 +12,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class LogDirError(StorageError):
+class LogDirError(StorageError, kafka_code=56):
     """A log directory cannot be used. ``path`` is the directory or a file in it."""
-
-    kafka_code = 56
 
     def __init__(self, reason: str, path: str) -> None:
         super().__init__(reason, path)
@@ -72,10 +70,9 @@ class OutOfResourcesError(LogDirError):
     """The system lacks disk space, descriptors or memory for a call. The call was undone; the log stays in service."""
 
 
-class SystemLimitError(OutOfResourcesError):
+class SystemLimitError(OutOfResourcesError, retriable=True):
     """The process or system is out of descriptors, memory or locks, or a file is busy. Repeat the call later."""
 
-    retriable = True
     advice = "raise the limit of open files (ulimit -n) or lower limits.open.files, then repeat the call"
 
 
@@ -85,13 +82,12 @@ class DiskFullError(OutOfResourcesError):
     advice = "free space on this disk, then repeat the call"
 
 
-class SegmentGoneError(LogDirError):
+class SegmentGoneError(LogDirError, retriable=True):
     """A segment was deleted, replaced, truncated or closed during a call that used it.
 
     Repeat the call. A ``Reader`` must be refreshed first.
     """
 
-    retriable = True
     advice = "if you read with a Reader, refresh it; then read again from the same offset"
 
 
@@ -101,10 +97,8 @@ class ReadOnlyError(LogDirError):
     advice = "open the log directory or the store with an engine, which can write"
 
 
-class StoreError(StorageError):
+class StoreError(StorageError, kafka_code=56):
     """An object store refused a request or failed. ``key`` is an object's key, a prefix or a URI."""
-
-    kafka_code = 56
 
     def __init__(self, reason: str, key: str) -> None:
         super().__init__(reason, key)
@@ -130,31 +124,28 @@ class BucketNotFoundError(StoreError):
     advice = "create the bucket or folder, or correct the tier URI; stratalog does not create buckets"
 
 
-class StoreTimeoutError(StoreError):
+class StoreTimeoutError(StoreError, retriable=True):
     """The store did not respond before the deadline, or it is unknown if the store carried out a change."""
 
-    retriable = True
     advice = "check the network and the endpoint; the same call may succeed later"
 
 
-class StoreThrottledError(StoreError):
+class StoreThrottledError(StoreError, retriable=True):
     """The store throttles requests, or other writers committed first in every attempt.
 
     Retry after ``retry_after_ms``, which is 0 if the store did not send a time.
     """
 
-    retriable = True
     advice = "lower the request rate; the same call may succeed later"
     retry_after_ms: int = 0
 
 
-class TierUnavailableError(StoreError):
+class TierUnavailableError(StoreError, retriable=True):
     """The tier's store was unavailable when an engine or a log was opened, and the log has not reopened the tier yet.
 
     An open engine still reads the records on local disk. Records that only the tier has are not lost: retry later.
     """
 
-    retriable = True
     advice = "check the store and the network, then repeat the call; an open engine reconnects by itself"
 
 
@@ -167,12 +158,10 @@ class StoreUntrustedError(StoreError):
     advice = "correct the store or the tier URI, then open the engine again; until then only local disk is read"
 
 
-class LocalLimitError(StorageError):
+class LocalLimitError(StorageError, kafka_code=89, retriable=True):
     """An append would exceed ``local.hard.limit.bytes`` of a tiered log. Retry after segments were offloaded.
 
     With ``tier.outage.policy=block``, the append has waited for ``tier.outage.block.ms`` before this error.
     """
 
-    retriable = True
-    kafka_code = 89
     advice = "check why offloading fails, raise local.hard.limit.bytes, or set tier.outage.policy=grow"

@@ -14,10 +14,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class RecordError(StorageError):
+class RecordError(StorageError, kafka_code=87):
     """The appended records are refused; nothing was written."""
-
-    kafka_code = 87
 
 
 class InvalidRecordError(RecordError):
@@ -38,97 +36,69 @@ class InvalidRecordError(RecordError):
         return f" records={len(self.record_errors)} first_index={index} first={message!r}"
 
 
-class InvalidTimestampError(InvalidRecordError):
+class InvalidTimestampError(InvalidRecordError, kafka_code=32):
     """A timestamp is too far from the clock, or a client set the timestamp type LogAppendTime.
 
     ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms`` limit the distance.
     """
 
-    kafka_code = 32
 
-
-class UnsupportedForMessageFormatError(InvalidRecordError):
+class UnsupportedForMessageFormatError(InvalidRecordError, kafka_code=43):
     """The topic's ``record.version`` supports neither producer ids nor transactions. Set it to 2."""
 
-    kafka_code = 43
     advice = "set record.version=2 for the topic, or send without producer ids and transactions"
 
 
-class RecordTooLargeError(RecordError):
+class RecordTooLargeError(RecordError, kafka_code=10):
     """A batch is larger than ``max.message.bytes``. Send smaller records or increase the setting."""
 
-    kafka_code = 10
 
-
-class RecordBatchTooLargeError(RecordError):
+class RecordBatchTooLargeError(RecordError, kafka_code=18):
     """One append is larger than ``segment.bytes``. Split the append or increase the setting."""
 
-    kafka_code = 18
 
-
-class OutOfOrderSequenceError(RecordError):
+class OutOfOrderSequenceError(RecordError, kafka_code=45):
     """A sequence number does not follow the producer's last one, or is not 0 in a new epoch. Start a new epoch."""
 
-    kafka_code = 45
 
-
-class InvalidProducerEpochError(RecordError):
+class InvalidProducerEpochError(RecordError, kafka_code=47):
     """A newer epoch of this producer id has written to the log already. Stop the producer with the old epoch."""
 
-    kafka_code = 47
 
-
-class ProducerFencedError(InvalidProducerEpochError):
+class ProducerFencedError(InvalidProducerEpochError, kafka_code=90):
     """A newer producer has this transactional id, or the transaction timed out. Close this producer."""
 
-    kafka_code = 90
 
-
-class InvalidProducerIdMappingError(ProducerFencedError):
+class InvalidProducerIdMappingError(ProducerFencedError, kafka_code=49):
     """The transactional id is unknown, or has another producer id now. Create the producer again."""
 
-    kafka_code = 49
 
-
-class InvalidTxnStateError(RecordError):
+class InvalidTxnStateError(RecordError, kafka_code=48):
     """The state of the producer's transaction does not allow the call or the batch."""
 
-    kafka_code = 48
 
-
-class ConcurrentTransactionsError(InvalidTxnStateError):
+class ConcurrentTransactionsError(InvalidTxnStateError, kafka_code=51, retriable=True):
     """A transaction of the producer is still open or being ended. Retry the call."""
 
-    kafka_code = 51
-    retriable = True
 
-
-class TransactionCoordinatorFencedError(RecordError):
+class TransactionCoordinatorFencedError(RecordError, kafka_code=52):
     """A coordinator with a newer epoch has written an end marker of this producer. Stop the older coordinator."""
 
-    kafka_code = 52
 
-
-class OffsetsExhaustedError(RecordError):
+class OffsetsExhaustedError(RecordError, kafka_code=-1):
     """The append would exceed the last possible offset, 2^63 - 2. Continue in another topic."""
 
-    kafka_code = -1
 
-
-class TransactionAbortedError(RecordError):
+class TransactionAbortedError(RecordError, kafka_code=120):
     """A record of the transaction was not appended. Abort the transaction if it is open, and begin a new one."""
 
-    kafka_code = 120
 
-
-class UnsupportedCompressionError(RecordError):
+class UnsupportedCompressionError(RecordError, kafka_code=76):
     """A codec is not installed, or the record format does not support it. Choose another ``compression.type``.
 
     If a batch needs the codec, ``position`` is the position of the batch: in ``file``, or in the appended or fetched
     bytes if ``file`` is "". It is -1 if it is not known.
     """
-
-    kafka_code = 76
 
     def __init__(self, reason: str, file: str = "", position: int = -1) -> None:
         super().__init__(reason, file, position)
@@ -139,16 +109,12 @@ class UnsupportedCompressionError(RecordError):
         return file if self.position < 0 else f"{file} position={self.position}"
 
 
-class OffsetsOutOfOrderError(RecordError):
+class OffsetsOutOfOrderError(RecordError, kafka_code=-1):
     """The offsets of a follower's append do not ascend, or the offsets of a bulk write overlap or leave a gap."""
 
-    kafka_code = -1
 
-
-class UnexpectedAppendOffsetError(RecordError):
+class UnexpectedAppendOffsetError(RecordError, kafka_code=-1):
     """A batch appended to a follower begins below its log end offset. Fetch from the log end, or truncate first."""
-
-    kafka_code = -1
 
     def __init__(self, log: str, first_offset: int, last_offset: int, log_end: int) -> None:
         super().__init__(log, first_offset, last_offset, log_end)
@@ -160,14 +126,12 @@ class UnexpectedAppendOffsetError(RecordError):
         return f" log={self.log} {offsets} log_end={self.log_end}"
 
 
-class SerializationError(StorageError):
+class SerializationError(StorageError, kafka_code=-1):
     """A serializer or a deserializer of the caller failed. Correct the function or the data, or seek past the record.
 
     ``partition`` and ``offset`` are -1 if a serializer failed. Source: Kafka's SerializationException and
     RecordDeserializationException.
     """
-
-    kafka_code = -1
 
     def __init__(self, reason: str, topic: str, partition: int = -1, offset: int = -1) -> None:
         super().__init__(reason, topic, partition, offset)
@@ -178,10 +142,9 @@ class SerializationError(StorageError):
         return f" topic={self.topic}{place}"
 
 
-class OffsetOutOfRangeError(StorageError):
+class OffsetOutOfRangeError(StorageError, kafka_code=1):
     """The offset is below the log start or above the log end. Use an offset in [log_start, log_end]."""
 
-    kafka_code = 1
     advice = "use an offset from log_start to log_end"
 
     def __init__(self, log: str, offset: int, log_start: int, log_end: int) -> None:

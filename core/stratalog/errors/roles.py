@@ -10,10 +10,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-class FencedEpochError(StorageError):
+class FencedEpochError(StorageError, kafka_code=74):
     """Another writer has taken over the log's tier, or the records in tier and directory differ. Never retry."""
 
-    kafka_code = 74
     advice = (
         "another writer owns this log: stop this one, or attach the tier to an empty directory to take the log over"
     )
@@ -39,30 +38,20 @@ class ReplicaError(StorageError):
     """A log is not in the role or the leader epoch that the call requires."""
 
 
-class NotLeaderOrFollowerError(ReplicaError):
+class NotLeaderOrFollowerError(ReplicaError, kafka_code=6, retriable=True):
     """The call needs a leader, but the log is a follower, or vice versa. Call the leader, or change the role first."""
 
-    retriable = True
-    kafka_code = 6
 
-
-class StaleLeaderEpochError(ReplicaError):
+class StaleLeaderEpochError(ReplicaError, kafka_code=74):
     """The leader epoch of the call is older than the log's, or belongs to another leader. Find the current leader."""
 
-    kafka_code = 74
 
-
-class UnknownLeaderEpochError(ReplicaError):
+class UnknownLeaderEpochError(ReplicaError, kafka_code=75, retriable=True):
     """The leader epoch of the call is newer than the log's. Retry after the log has the new leader epoch."""
 
-    retriable = True
-    kafka_code = 75
 
-
-class OffsetInTierError(ReplicaError):
+class OffsetInTierError(ReplicaError, kafka_code=109):
     """A leader cannot truncate records that its tier has committed."""
-
-    kafka_code = 109
 
 
 class EpochsExhaustedError(ReplicaError):
