@@ -37,25 +37,12 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES: Final = {
-    "DeltaTable": "lake.delta_table",
-    "IcebergTable": "exporting.iceberg",
-    "Maintenance": "lake.syncer",
-    "StratalogSource": "source",
-    "catalog_jar": "java",
-    "compact": "jobs.compact",
-    "convert": "jobs.convert",
-    "erase": "jobs.erase",
-    "export": "exporting.export",
-    "import_topics": "exporting.imports",
-    "local_session": "session",
-    "map_in_arrow": "jobs.map_in_arrow",
-    "merge": "jobs.merge",
-    "register": "session",
-    "stats": "jobs.stats",
-    "sync": "lake.sync",
-    "use_java": "java",
-    "verify": "jobs.verify",
-}
+    "DeltaTable": "lake.delta_table", "IcebergTable": "exporting.iceberg", "Maintenance": "lake.syncer",
+    "StratalogSource": "source", "catalog_jar": "java", "compact": "jobs.compact", "convert": "jobs.convert",
+    "erase": "jobs.erase", "export": "exporting.export", "import_topics": "exporting.imports",
+    "local_session": "session", "map_in_arrow": "jobs.map_in_arrow", "merge": "jobs.merge", "register": "session",
+    "stats": "jobs.stats", "sync": "lake.sync", "use_java": "java", "verify": "jobs.verify",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -11,18 +11,10 @@ from pyspark.sql.types import StructType
 from stratalog.errors import ConfigError
 
 TYPES: Final = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key:string,value:binary>>",
-    "corruptFile": "string",
-    "corruptPosition": "bigint",
-    "corruptReason": "string",
-}
+    "key": "binary", "value": "binary", "topic": "string", "partition": "int", "offset": "bigint",
+    "timestamp": "timestamp", "timestampType": "int", "headers": "array<struct<key:string,value:binary>>",
+    "corruptFile": "string", "corruptPosition": "bigint", "corruptReason": "string",
+}  # fmt: skip
 _BY_LOWER: Final = {name.lower(): name for name in TYPES}
 KAFKA: Final = tuple(TYPES)[:7]
 HEADERS: Final = "headers"
@@ -32,13 +24,9 @@ COUNTED_BY: Final = frozenset({"topic", "partition"})
 READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns of reads that a write cannot set
 _BYTES_OR_TEXT: Final = ("binary", "string")
 WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
-    "key": _BYTES_OR_TEXT,
-    "value": _BYTES_OR_TEXT,
-    HEADERS: (TYPES[HEADERS],),
-    "topic": ("string",),
-    "partition": ("int",),
-    "timestamp": ("timestamp",),
-}
+    "key": _BYTES_OR_TEXT, "value": _BYTES_OR_TEXT, HEADERS: (TYPES[HEADERS],), "topic": ("string",),
+    "partition": ("int",), "timestamp": ("timestamp",),
+}  # fmt: skip
 
 
 def ddl(names: Sequence[str]) -> str:

@@ -152,13 +152,9 @@ source_options = option_group(
 
 
 topics_option = click.option(
-    "--topic",
-    "-t",
-    "topics",
-    multiple=True,
-    callback=lambda _context, _parameter, topics: topics or None,
+    "--topic", "-t", "topics", multiple=True, callback=lambda _context, _parameter, topics: topics or None,
     help="Only this topic; can be repeated.",
-)
+)  # fmt: skip
 """``--topic``, which can be repeated: passed to the command as ``topics``; None, for all topics, if it is not given."""
 
 topics_required = click.option(
@@ -167,19 +163,15 @@ topics_required = click.option(
 """``--topic`` as a required option, for commands that change data."""
 
 take_over_option = click.option(
-    "--take-over",
-    is_flag=True,
+    "--take-over", is_flag=True,
     help="Use only after the previous writer has stopped. Starts a new leader epoch, which fences that writer.",
-)
+)  # fmt: skip
 """``--take-over``, for jobs that write to a tier."""
 
 
 def memory_option(least_bytes: int) -> Callable[[Command], Command]:
     """Return the option ``--memory-bytes`` of a job whose tasks need at least ``least_bytes`` for keys."""
     return click.option(
-        "--memory-bytes",
-        type=click.IntRange(min=least_bytes),
-        default=128 << 20,
-        show_default=True,
+        "--memory-bytes", type=click.IntRange(min=least_bytes), default=128 << 20, show_default=True,
         help="Approximate memory for keys in each task, in addition to its read and write buffers.",
-    )
+    )  # fmt: skip

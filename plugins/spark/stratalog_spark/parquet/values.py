@@ -224,15 +224,9 @@ class AvroValues(ValueParser):
 
 
 _PRIMITIVES: Final[dict[str, Any]] = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "null": pa.null(),
-}
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+    "bytes": pa.binary(), "string": pa.string(), "null": pa.null(),
+}  # fmt: skip
 _LOGICAL_TYPES: Final[dict[tuple[str, str | None], Any]] = {  # by type and logical type
     ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
     ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
