@@ -51,7 +51,6 @@ class _Progress:
     """Progress of reading one partition.
 
     Attributes:
-        position: offset of the next record to read.
         pending: records of open transactions, by producer id.
         records: number of records that were read since the partition was last compacted.
         compacted_bytes: size of the partition on local disk after it was last compacted; 0 if it was not.

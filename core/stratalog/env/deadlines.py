@@ -143,14 +143,8 @@ class DeadlineCalls:
     def open_unless_stuck(self, work: Callable[[], T], close: Callable[[T], object], wait_s: float) -> T:
         """Return the result of ``work``, and stop waiting for it if a call registered by ``register`` takes too long.
 
-        Args:
-            work: opens an object and returns it, on its own thread. If the caller stops waiting, ``work`` continues.
-            close: closes an object that ``work`` returns after the caller has stopped waiting.
-            wait_s: how long to wait for one registered call, from its beginning or, if later, from now.
-
-        Raises:
-            OverdueError: a registered call did not return in time; the text describes the call.
-            BaseException: the exception of ``work``.
+        ``work`` opens an object and returns it, on its own thread. If the caller stops waiting, ``work`` continues, and
+        ``close`` closes the object. ``wait_s`` and the errors are those of ``run_unless_stuck``.
         """
         call = self._start(partial(contextvars.copy_context().run, work), "open")
         try:

@@ -62,10 +62,7 @@ class HelperThreads:
     def results(self, items: Sequence[T], work: Callable[[T], R], threads: int) -> list[R]:
         """Call ``work`` with each item in parallel, and return the results in the order of the items.
 
-        Args:
-            items: items to work on, started in this order.
-            work: function of one item; must be thread-safe.
-            threads: maximum number of threads, including the caller's.
+        ``outcomes`` describes the arguments.
 
         Raises:
             Exception: the exception of the first item that failed, in the order of ``items``. After a failure, no

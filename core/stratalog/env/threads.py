@@ -198,8 +198,6 @@ class SharedWork(Generic[T, R]):
     """Items on which several threads work. A thread that calls ``run`` or ``run_in_helper`` takes one item at a time.
 
     Args:
-        items: items to work on, started in this order.
-        work: function of one item; must be thread-safe.
         ends_on_error: True to start no further item after an error.
     """
 

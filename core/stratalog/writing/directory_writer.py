@@ -89,17 +89,7 @@ class DirectoryWriter(BulkWriter):
         *,
         env: Env,
     ) -> Self:
-        """Open a directory, without its lock.
-
-        Args:
-            location: path of the directory.
-            config: settings of the directory's engine: a ``stratalog.toml``, or its contents as a mapping.
-            tier_options: options for the store of the tier, if ``config`` has a tier.
-            env: clock, files and random source.
-
-        Raises:
-            The errors of ``WriteTarget.open``.
-        """
+        """Open a directory, without its lock. ``WriteTarget`` describes the arguments, and ``open`` the errors."""
         host = open_host(read_settings(config, os.environ), (), env)
         try:
             store = host.segment_store(location, read_only=False)

@@ -40,15 +40,11 @@ _Sized = TypeVar("_Sized", bound=SizedSegment)
 def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Sequence[_Sized]:
     """Return the segments at a log's end that should be merged now; an empty sequence if a merge is not useful yet.
 
-    The result is the longest run of 8 or more segments at the end with these properties: the run has at most
-    ``limit_bytes``, all segments are in one interval of ``segment.ms``, and no segment has more than a quarter of the
-    bytes. If n segments of the same size are appended, fewer than 8 + 3 * log4(n) segments remain, and each is copied
-    at most log4(n) times.
-
-    Args:
-        segments: adjacent closed segments up to the log's end.
-        limit_bytes: maximum size of the merged segment.
-        config: settings of the topic, whose ``segment.bytes`` also limits the size.
+    ``segments`` are the adjacent closed segments up to the log's end. The result is the longest run of 8 or more
+    segments at the end with these properties: the run has at most ``limit_bytes``, and at most ``segment.bytes`` of the
+    topic, all segments are in one interval of ``segment.ms``, and no segment has more than a quarter of the bytes. If n
+    segments of the same size are appended, fewer than 8 + 3 * log4(n) segments remain, and each is copied at most
+    log4(n) times.
     """
     limit_bytes = min(limit_bytes, config.segment_bytes)
     count = total = largest = 0
@@ -65,13 +61,9 @@ def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig)
 def small_groups(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Iterator[list[_Sized]]:
     """Yield groups of two or more adjacent small segments that should be merged.
 
-    A segment is small if its size is at most half of the limit. A second call with the merged segments yields no group:
-    a merged segment is larger than half of the limit, or has no small neighbour in its interval of ``segment.ms``.
-
-    Args:
-        segments: adjacent closed segments.
-        limit_bytes: maximum size of the merged segment.
-        config: settings of the topic, whose ``segment.bytes`` also limits the size.
+    The limit is ``limit_bytes``, or the topic's ``segment.bytes`` if this is smaller. A segment is small if its size is
+    at most half of the limit. A second call with the merged segments yields no group: a merged segment is larger than
+    half of the limit, or has no small neighbour in its interval of ``segment.ms``.
     """
     limit_bytes = min(limit_bytes, config.segment_bytes)
     group, total = list[_Sized](), 0

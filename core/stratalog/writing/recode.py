@@ -39,11 +39,9 @@ class RewriteTarget:
     """Segments of a log in a tier that a task rewrites. A ``SegmentPublisher`` that only stages the new segments.
 
     Attributes:
-        target: receives the new segments.
         segments: the segments of the task's offset range and all later segments of the log, which may have markers of
             the range's transactions.
         first_dirty_offset: offset up to which the log is compacted, exclusive.
-        staged: the new segments.
     """
 
     target: TierTarget
@@ -182,7 +180,6 @@ class _Recoding:
     """Conversion of batches of magic 0 and 1 to magic 2, and of batches of magic 2 to another codec.
 
     Attributes:
-        components: components of the log.
         encoder: encoder for batches of magic 0 and 1.
         codec: None to leave batches of magic 2 unchanged; otherwise a pair of the codec (None for no compression) and
             its level.

@@ -13,11 +13,8 @@ class StagedSegment:
     """Description of a segment that a task has staged. Readers do not see the segment before it is published.
 
     Attributes:
-        log: the log of the segment.
-        topic_id: id of the log's topic.
         base_offset: first offset; provisional if records get their offsets at the commit.
         end_offset: exclusive end offset; provisional if records get their offsets at the commit.
-        size_bytes: size of the batches.
         leader_epoch: leader epoch in which the records were staged; -1 for a directory.
         place: name of the file with the batches, in the log's folder. For a tier, the segment's future entry in the
             manifest.
@@ -37,8 +34,6 @@ class ReplaceSpan:
     """Adjacent closed segments of a log that a job replaces.
 
     Attributes:
-        log: the log.
-        topic_id: id of the log's topic.
         start: base offset of the first segment.
         end: exclusive end offset of the last segment.
         borders: base offsets of all segments, and ``end``.
@@ -60,7 +55,6 @@ class MergePlan:
     """Small segments of a log that can be merged.
 
     Attributes:
-        span: span that contains the segments.
         groups: for each group of segments to merge into one: start offset, exclusive end offset, and bytes of the
             ``.log`` files.
     """
@@ -74,11 +68,8 @@ class Published:
     """Result of one commit to one log.
 
     Attributes:
-        log: the log.
         base_offset: first published offset; the log end offset if nothing was published.
         end_offset: exclusive end of the published offsets; the log end offset if nothing was published.
-        segments: number of published segments.
-        size_bytes: size of the published batches.
         duplicate: True if nothing was published, because this mark, or a mark of the same writer with a higher number,
             was published before.
     """
@@ -96,7 +87,6 @@ class Rewritten:
     """Result of one task that has rewritten an offset range of a span.
 
     Attributes:
-        staged: the new segments.
         segments: number of old segments that the new segments replace. ``BulkWriter.recode`` and ``merge`` do not
             replace every segment: segments that need no change stay, and are not counted.
         records_read: number of records in the replaced segments.

@@ -36,8 +36,6 @@ class TierAccess:
         take_over: True to write to logs whose last writer was an engine.
 
     Attributes:
-        host: opens components.
-        tier: the tier.
         topics: topics of the tier.
         take_over: True to write to logs whose last writer was an engine.
     """

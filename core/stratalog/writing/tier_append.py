@@ -27,7 +27,6 @@ class TierAppend:
 
     Args:
         remote: the log, in its newest state.
-        staged: the staged segments, ascending.
         mark: progress of a writer that numbers its writes; None for other writers.
         keep_offsets: True to refuse segments that do not follow the log's end; False to copy them with new offsets.
     """

@@ -25,8 +25,6 @@ class TierTarget:
     """Target of bulk writes to one log in a tier: a ``StageTarget`` that uploads each segment.
 
     Attributes:
-        publisher: publishes segments of the log.
-        encoder: encoder for the topic.
         epochs: leader epochs of the log, including the epoch of the next records.
         snapshot: returns a snapshot of the producers' state at the log end; None if records keep their offsets.
         folder: returns the folder for temporary files, and creates it at the first call.

@@ -28,10 +28,6 @@ class TierTopic:
     """One topic of a tier.
 
     Attributes:
-        name: name of the topic.
-        topic_id: id of the topic.
-        partitions: number of partitions.
-        config: settings.
         note: description of the topic in ``root``; None if there is none.
         root: newest root of the topic's log with the lowest partition number.
     """
@@ -45,11 +41,7 @@ class TierTopic:
 
 
 class TierTopics:
-    """Table of a tier's topics. Each topic is read once until ``forget``. Only ``log_from_listing`` is thread-safe.
-
-    Args:
-        host: provides the settings of topics.
-    """
+    """Table of a tier's topics. Each topic is read once until ``forget``. Only ``log_from_listing`` is thread-safe."""
 
     def __init__(self, host: ComponentHost, tier: Tier) -> None:
         self._host, self._tier = host, tier

@@ -49,11 +49,8 @@ class _TypedOptions(Section):
 def filesystem_options(options: Mapping[str, object], settings: S3Section | None = None) -> dict[str, Any]:
     """Return the keyword arguments for s3fs.
 
-    They switch off its caches, and also its retries, because the core retries.
-
-    Args:
-        options: options of the tier, which override the settings.
-        settings: settings of ``[plugins.s3]``; None means the defaults.
+    They switch off its caches, and also its retries, because the core retries. ``options`` of the tier override
+    ``settings`` of ``[plugins.s3]``, which are the defaults if None.
 
     Raises:
         ConfigError: an option must not be set, an option has the wrong type, an endpoint is not allowed, or TLS

@@ -25,13 +25,8 @@ _VERIFY_OPTIONS: Final = frozenset({
 def check_endpoint(url: str, *, allow_http: bool = False) -> str:
     """Check the URL of a service. Return its host if requests to it cross a network unencrypted; otherwise "".
 
-    Args:
-        url: URL of the service.
-        allow_http: True to allow ``http://`` for hosts other than this machine.
-
-    Raises:
-        ConfigError: ``url`` is not an http or https URL, contains a user name, or has ``http://`` for another machine
-            without ``allow_http``.
+    Raise ConfigError if ``url`` is not an http or https URL, contains a user name, or has ``http://`` for another
+    machine without ``allow_http``.
     """
     try:
         parts = urlsplit(url)

@@ -23,12 +23,8 @@ def groups_of(
     """Yield groups of adjacent segments; each group is as long as one segment can hold.
 
     The limits are ``segment.bytes`` for the batches, ``segment.index.bytes`` for the offset index and for the time
-    index, and the range of relative offsets (32 bits).
-
-    Args:
-        segments: adjacent closed segments.
-        index_bytes: returns the size (bytes) of a segment's index with a role.
-        config: settings of the topic.
+    index, and the range of relative offsets (32 bits). ``index_bytes`` returns the size of a segment's index with a
+    role.
     """
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
     group: list[S] = []

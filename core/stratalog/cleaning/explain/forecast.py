@@ -40,15 +40,11 @@ def forecast(
     now_ms: int,
     dirty_start: int | None = None,
 ) -> Forecast:
-    """Return the forecast of a log. Reads no records and changes nothing.
+    """Return the forecast of a log of a reader. Reads no records and changes nothing.
 
-    Args:
-        log: a log of a reader. For a log of an engine, ``explain`` returns more exact results.
-        config: settings of its topic.
-        policies: policies of its topic.
-        has_tier: True if closed segments go to a tier.
-        now_ms: time (ms since 1970) for which the policies plan.
-        dirty_start: first dirty offset of the local part, from the cleaner's checkpoint file; None if unknown.
+    For a log of an engine, ``explain`` returns more exact results. ``has_tier`` is True if closed segments go to a
+    tier. ``dirty_start`` is the first dirty offset of the local part, from the cleaner's checkpoint file; None if
+    unknown.
 
     Raises:
         PluginError: a policy is wrong.

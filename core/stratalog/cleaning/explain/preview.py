@@ -63,13 +63,8 @@ def preview(
     """Run a planned compaction round without writing, and return its expected result; None if no round is planned.
 
     If the plan is for the tier part of a log, the call downloads the segments of the round that have no local copy.
-
-    Args:
-        plan: plan for the local or the tier part of a log.
-        policies: policies of the topic.
-        limits: limits of the round.
-        now_ms: time when the round would begin.
-        watched: ascending offsets to look up for ``RoundPreview.kept``.
+    ``now_ms`` is the time when the round would begin. ``watched`` are ascending offsets to look up for
+    ``RoundPreview.kept``.
 
     Raises:
         SegmentGoneError: the log changed during the preview; call again.

@@ -18,14 +18,8 @@ def actions_of(
 ) -> dict[str, tuple[Action, ...]]:
     """Return the actions of each policy, by the policy's name.
 
-    Args:
-        policies: policies of the topic, by name.
-        summary: summary of the log for which the policies plan.
-        ask: returns the actions of one policy.
-        check: raises PluginError if an action of a policy is wrong.
-
-    Raises:
-        PluginError: a policy fails, or plans a wrong action; the text names the policy.
+    ``ask`` returns the actions of one policy. ``check`` raises PluginError if an action of a policy is wrong. Raise
+    PluginError, which names the policy, if a policy fails, or plans a wrong action.
     """
     actions = dict[str, tuple[Action, ...]]()
     for name, policy in policies.items():

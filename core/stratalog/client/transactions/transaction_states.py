@@ -39,7 +39,6 @@ class TransactionalProducer(NamedTuple):
     """State of one transactional producer.
 
     Attributes:
-        state: the stored state.
         last_epoch: previous epoch, with which the producer may repeat the request that has increased the epoch; -1 if
             there is no such request. As in Kafka, ``last_epoch`` is not stored.
     """
@@ -103,13 +102,9 @@ def initialize(
 ) -> TransactionalProducer:
     """Return the state after InitProducerId, with the next epoch of the producer id, or epoch 0 of a new producer id.
 
-    Args:
-        current: current state; None for a new transactional id.
-        timeout_ms: transaction timeout of the producer.
-        now_ms: current time.
-        expected: producer id and epoch of a producer that continues; None for a new producer.
-        new_id: returns an unused producer id.
-        rotates: True if the producer must get a new producer id.
+    ``current`` is None for a new transactional id, and ``expected`` is the producer id and epoch of a producer that
+    continues, or None for a new producer. ``new_id`` returns an unused producer id, which the producer gets if
+    ``rotates`` is True.
 
     Raises:
         ProducerFencedError: ``expected`` is not allowed to continue; see ``check_expected``.
