@@ -7,8 +7,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from stratalog.env.clock import SystemClock
 from stratalog.env.forks import ends_with_fork
@@ -50,7 +51,7 @@ class DeadlineCalls:
         self._hurry_s: float | None = None  # deadline of all calls, in the system's monotonic time; set by hurry
         self._hurried = threading.Condition(self._lock)
         self._running: dict[object, float] = {}  # calls without a deadline, and when they began; each change is atomic
-        self._closing: _Call[None] | None = None
+        self._closing: Future[None] | None = None
         self._is_close_reported = False  # True if a caller got the result of _closing
         self.has_strangers = False
         ends_with_fork(self)
@@ -79,9 +80,7 @@ class DeadlineCalls:
         with self._lock:
             if self._laggards[component] >= self._max_laggards:
                 raise OverdueError(f"was not called: {self._max_laggards} earlier calls are still running")
-        call = _Call(work, self._hurried)
-        thread = OwnThread(call.run, f"{_NAME}-{method}")
-        thread.start()
+        call, thread = self._start(work, method)
         in_time = False
         try:
             in_time = self._wait_until_over(call, wait_s)
@@ -133,7 +132,7 @@ class DeadlineCalls:
             if not self.has_strangers:
                 work()
                 return
-            self._closing = self._start(work, "close")
+            self._closing, _ = self._start(work, "close")
         self._await(self._closing, wait_s)
         with self._lock:
             is_reported, self._is_close_reported = self._is_close_reported, True
@@ -146,35 +145,40 @@ class DeadlineCalls:
         ``work`` opens an object and returns it, on its own thread. If the caller stops waiting, ``work`` continues, and
         ``close`` closes the object. ``wait_s`` and the errors are those of ``run_unless_stuck``.
         """
-        call = self._start(partial(contextvars.copy_context().run, work), "open")
+        call, _ = self._start(partial(contextvars.copy_context().run, work), "open")
         try:
             self._await(call, wait_s)
         except BaseException:
-            with self._lock:
-                call.then(_closing(call, close))
+            call.add_done_callback(_closing(close))
             raise
         return call.result()
 
-    def _start(self, work: Callable[[], T], name_suffix: str) -> _Call[T]:
-        call = _Call(work, self._hurried)
-        OwnThread(call.run, f"{_NAME}-{name_suffix}").start()
-        return call
+    def _start(self, work: Callable[[], T], name_suffix: str) -> tuple[Future[T], threading.Thread]:
+        call = Future[T]()
+        call.add_done_callback(self._notify_waiting)
+        thread = OwnThread(_run, f"{_NAME}-{name_suffix}", (call, work))
+        thread.start()
+        return call, thread
 
-    def _await(self, call: _Call[T], wait_s: float) -> None:
+    def _notify_waiting(self, _: object) -> None:
+        with self._lock:
+            self._hurried.notify_all()
+
+    def _await(self, call: Future[T], wait_s: float) -> None:
         """Wait until ``call`` ends; raise OverdueError if a registered call takes longer than ``wait_s``."""
         began_s = _now_s()
         with self._lock:
-            while not call.is_over:
+            while not call.done():
                 stuck, since_s = min(list(self._running.items()), key=lambda item: item[1], default=(None, 0.0))
                 end_s = max(since_s, began_s) + wait_s
                 if stuck is not None and _now_s() >= end_s:
                     raise OverdueError(f"{stuck} did not return in {wait_s:.1f} s")
                 self._hurried.wait(_POLL_S)  # calls are registered and removed without the lock
 
-    def _wait_until_over(self, call: _Call[T], wait_s: float) -> bool:
+    def _wait_until_over(self, call: Future[T], wait_s: float) -> bool:
         began_s = _now_s()
         with self._lock:
-            while not call.is_over:
+            while not call.done():
                 now_s, last_s = _now_s(), began_s + wait_s
                 if self._hurry_s is not None:
                     last_s = min(last_s, max(self._hurry_s, began_s + _LEAST_S))
@@ -184,74 +188,51 @@ class DeadlineCalls:
         return True
 
     def _leave(
-        self, component: str, method: str, call: _Call[T], thread: threading.Thread, close: Callable[[T], object] | None
+        self,
+        component: str,
+        method: str,
+        call: Future[T],
+        thread: threading.Thread,
+        close: Callable[[T], object] | None,
     ) -> None:
+        if close is not None:
+            call.add_done_callback(_closing(close))
         with self._lock:
-            if close is not None:
-                call.then(_closing(call, close))
-            if call.is_over:
+            if call.done():
                 return
             self._laggards[component] += 1
-            call.then(lambda: self._count_returned_laggard(component))
+        call.add_done_callback(lambda _: self._count_returned_laggard(component))
         _LOGGER.warning(
             "a call took too long and was abandoned: component=%s method=%s thread=%s", component, method, thread.name
         )
 
     def _count_returned_laggard(self, component: str) -> None:
-        """Decrement the number of a component's laggards. The caller holds the lock."""
-        self._laggards[component] -= 1
-        if not self._laggards[component]:
-            del self._laggards[component]
+        with self._lock:
+            self._laggards[component] -= 1
+            if not self._laggards[component]:
+                del self._laggards[component]
 
 
-def _closing(call: _Call[T], close: Callable[[T], object]) -> Callable[[], None]:
+def _run(call: Future[T], work: Callable[[], T]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - the caller raises it
+        call.set_exception(error)
+    else:
+        call.set_result(result)
+
+
+def _closing(close: Callable[[T], object]) -> Callable[[Future[T]], None]:
     """Return a function that closes the result of a finished call on a new thread. Errors are only logged."""
 
-    def run() -> None:
+    def run(call: Future[T]) -> None:
         try:
             close(call.result())
         except BaseException:
             _LOGGER.warning("what was opened too late was not closed cleanly", exc_info=True)
 
-    return OwnThread(run, f"{_NAME}-close").start
+    return lambda call: OwnThread(run, f"{_NAME}-close", (call,)).start()
 
 
 def _now_s() -> float:
     return _CLOCK.monotonic_ns() / 1_000_000_000
-
-
-class _Call(Generic[T]):
-    """One call on its own thread. ``ended`` is notified when the call ends, and its lock protects the attributes."""
-
-    def __init__(self, work: Callable[[], T], ended: threading.Condition) -> None:
-        self._work, self._ended = work, ended
-        self._result: tuple[T] | None = None
-        self._error: BaseException | None = None
-        self.is_over = False
-        self._follow_ups: list[Callable[[], None]] = []
-
-    def then(self, job: Callable[[], None]) -> None:
-        """Run ``job`` when the call ends, or now if the call has ended already. The caller holds the lock."""
-        if self.is_over:
-            job()
-        else:
-            self._follow_ups.append(job)
-
-    def run(self) -> None:
-        """Make the call on this thread, store its result or exception, and run the jobs of ``then``."""
-        try:
-            self._result = (self._work(),)
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            self._error = error
-        with self._ended:
-            self.is_over = True
-            self._ended.notify_all()
-            for job in self._follow_ups:
-                job()
-
-    def result(self) -> T:
-        """Return the result of the call, or raise its exception. The call must have ended."""
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result[0]
