@@ -12,12 +12,12 @@ from itertools import accumulate
 from typing import Any, Final
 
 from stratalog.model.batches import BATCH_COLUMNS, BatchTable, Buffer, ScanStop
-from stratalog.model.prepared import PreparedBatches, Rules
+from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.registry.guard import Guard
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.codecs import Codec
-from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
+from stratalog.spi.formats import RecordFormat, Verdict
 from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import MAC_BYTES, ManifestAuthenticator
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile, SegmentStore
@@ -50,14 +50,12 @@ def _is_same(first: Buffer, second: Buffer) -> bool:
 # --- codecs ------------------------------------------------------------------------------------------------------
 
 
-def _check_compress(codec: Codec, _: None, result: bytes, data: Buffer, *, level: int | None, magic: int) -> str:
-    del level
+def _check_compress(codec: Codec, _: None, result: bytes, data: Buffer, *, magic: int, **__: object) -> str:
     decompressed = codec.decompress(result, limit_bytes=max(len(data), 1), magic=magic)
     return "" if _is_same(decompressed, data) else "made bytes from which decompress does not return the data"
 
 
-def _check_decompress(codec: Codec, _: None, result: memoryview, data: Buffer, *, limit_bytes: int, magic: int) -> str:
-    del codec, data, magic
+def _check_decompress(_: Codec, __: None, result: memoryview, *___: Buffer, limit_bytes: int, **____: object) -> str:
     return f"returned {result.nbytes} bytes, above limit_bytes={limit_bytes}" if result.nbytes > limit_bytes else ""
 
 
@@ -85,13 +83,9 @@ def _check_encode(
     _: None,
     result: bytearray,
     records: Sequence[Record] | RecordColumns,
-    header: BatchHeader,
-    codec: Codec | None,
-    level: int | None,
-    *,
-    keep_offsets: bool = False,
+    *__: object,
+    **___: object,
 ) -> str:
-    del header, codec, level, keep_offsets
     rows = _contents([records if isinstance(records, RecordColumns) else RecordColumns.from_records(records)])
     return _compare_records(record_format, result, [row[2:] for row in rows])
 
@@ -122,10 +116,9 @@ def _check_prepare_records(
     _: None,
     result: PreparedBatches | None,
     records: Sequence[Record],
-    rules: Rules,
-    now_ms: int,
+    *__: object,
+    **___: object,
 ) -> str:
-    del rules, now_ms
     if result is None:
         return ""
     rows = [row[2:] for row in _contents([RecordColumns.from_records(records)])]
@@ -133,9 +126,8 @@ def _check_prepare_records(
 
 
 def _check_prepare_batches(
-    record_format: RecordFormat, _: None, result: PreparedBatches | None, data: Buffer, rules: Rules, now_ms: int
+    record_format: RecordFormat, _: None, result: PreparedBatches | None, data: Buffer, *__: object, **___: object
 ) -> str:
-    del rules, now_ms
     if result is None:
         return ""
     if not _is_same(result.data, data):
@@ -156,13 +148,13 @@ def _compare_table(record_format: RecordFormat, batches: PreparedBatches) -> str
 def _check_assign(
     record_format: RecordFormat,
     _: None,
-    result: None,
+    __: None,
     batches: PreparedBatches,
     base_offset: int,
     leader_epoch: int,
-    append_time_ms: int | None,
+    *___: object,
+    **____: object,
 ) -> str:
-    del result, append_time_ms
     last_offset = base_offset + batches.span - 1
     if batches.last_offset != last_offset or batches.table.last_offset[-1] != last_offset:
         return f"assigned offsets up to {batches.last_offset}, not {last_offset}"
@@ -245,9 +237,8 @@ def _check_retain(
 
 
 def _check_kept_bytes(
-    index_format: IndexFormat[Any], _: None, result: int, entries: Buffer, base_offset: int, end_offset: int
+    index_format: IndexFormat[Any], _: None, result: int, entries: Buffer, *__: object, **___: object
 ) -> str:
-    del base_offset, end_offset
     if 0 <= result <= len(entries) and result % index_format.entry_bytes == 0:
         return ""
     return f"returned {result}, which is not a border of an entry in {len(entries)} bytes"
@@ -282,8 +273,8 @@ def _check_truncate(file: SegmentFile | IndexFile, _: None, __: None, size_bytes
     return "" if file.size_bytes == size_bytes else f"left the file with {file.size_bytes} bytes, not {size_bytes}"
 
 
-def _check_read(file: SegmentFile, _: None, data: memoryview, position: int, size_bytes: int) -> str:
-    del file, position
+def _check_read(_: SegmentFile, __: None, data: memoryview, position: int, size_bytes: int) -> str:
+    del position
     return f"returned {len(data)} bytes, more than {size_bytes}" if len(data) > size_bytes else ""
 
 
@@ -323,13 +314,12 @@ def _check_remove(files: LogFiles, _: None, __: None, name: str) -> str:
 # --- record filters ----------------------------------------------------------------------------------------------
 
 
-def _check_observe(record_filter: RecordFilter, _: None, result: int, records: RecordColumns) -> str:
-    del record_filter
+def _check_observe(_: RecordFilter, __: None, result: int, records: RecordColumns) -> str:
     return "" if 0 <= result <= records.count else f"returned {result} for {records.count} records"
 
 
-def _check_judge(record_filter: RecordFilter, count: int, _: None, records: RecordColumns, verdicts: bytearray) -> str:
-    del record_filter, records
+def _check_judge(_: RecordFilter, count: int, __: None, records: RecordColumns, verdicts: bytearray) -> str:
+    del records
     if len(verdicts) != count:
         return f"changed the number of verdicts from {count} to {len(verdicts)}"
     return f"wrote a value that is no Verdict: {max(verdicts)}" if verdicts.strip(_VERDICTS) else ""
