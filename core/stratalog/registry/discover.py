@@ -31,7 +31,6 @@ class Candidate:
     Attributes:
         name: name of the entry point; settings allow and block it by this name, or by ``distribution:name``.
         distribution: name of the installed distribution with the entry point, "" if its metadata is broken.
-        version: version of the distribution.
     """
 
     name: str
@@ -76,10 +75,7 @@ def missing_module(error: ImportError) -> str:
 def install_hint(distribution: str, requirements: Iterable[str], module: str) -> str:
     """Return the package to install for a missing ``module``, from the metadata of the distribution that needs it.
 
-    Args:
-        distribution: the distribution's name.
-        requirements: its ``Requires-Dist`` lines.
-        module: the missing top-level module.
+    ``requirements`` are the distribution's ``Requires-Dist`` lines. ``module`` is a top-level module.
 
     Returns:
         The requirement with the module's name. If this requirement belongs to extras, ``distribution[extra]`` for the
@@ -143,10 +139,8 @@ class Selection:
 def select(candidates: Collection[Candidate], allow: Collection[str], block: Collection[str]) -> Selection:
     """Divide the installed plugins by the settings ``allow`` and ``block``. No plugin is imported.
 
-    Args:
-        candidates: the installed plugins.
-        allow: names, or ``distribution:name``; if not empty, only these are imported.
-        block: names, or ``distribution:name``; a blocked plugin is not imported even if it is allowed.
+    Both contain names, or ``distribution:name``. If ``allow`` is not empty, only its plugins are imported. A blocked
+    plugin is not imported even if it is allowed.
     """
     allowed_names, blocked_names = (
         {_normalize_entry(name) for name in allow},

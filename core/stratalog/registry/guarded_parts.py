@@ -41,13 +41,8 @@ GUARDED_PARTS: Final = frozenset({RecordFormat, Codec, IndexFormat})
 def guarded_part(inner: T, part: type[Any], guard: Guard) -> T:
     """Return an object of the class ``part`` that calls ``inner`` and checks its results.
 
-    Args:
-        inner: the plugin's object.
-        part: the abstract class of ``inner`` in ``stratalog.spi``.
-        guard: guard of the plugin's component.
-
-    Returns:
-        The guarded part; ``inner`` itself if it comes with stratalog.
+    ``inner`` is the plugin's object, and ``part`` its abstract class in ``stratalog.spi``. If ``inner`` comes with
+    stratalog, return ``inner`` itself.
     """
     if guard.is_bundled:
         return inner
@@ -68,12 +63,7 @@ def place_in(part: object, path: str) -> str:
 
 
 class Guarded:
-    """Base class of guarded parts: objects that call a plugin's object and check its results.
-
-    Attributes:
-        inner: the plugin's object.
-        guard: guard of the plugin's component.
-    """
+    """Base class of guarded parts: objects that call a plugin's object and check its results."""
 
     inner: object
     guard: Guard

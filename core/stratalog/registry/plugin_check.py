@@ -69,9 +69,7 @@ class PluginFinding:
     """One problem of a plugin.
 
     Attributes:
-        severity: error or warning.
         where: the plugin or one of its components, such as ``codec zstd``.
-        text: the problem, as a sentence.
     """
 
     severity: Severity

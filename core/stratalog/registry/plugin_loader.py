@@ -88,12 +88,9 @@ def _free_name(host: Host, plugin: object) -> str:
 def ask_all(host: Host, candidate_by_name: Mapping[str, Candidate | None]) -> list[PluginInfo]:
     """Call the hooks with which plugins offer components, and return each plugin with its providers.
 
-    If a hook of an installed plugin fails, the plugin is unregistered, and its result has the error and no provider.
-    If a hook of a plugin that the caller passed fails, a PluginError is raised.
-
-    Args:
-        host: the registered plugins.
-        candidate_by_name: the plugins to call, each with its entry point; None for a plugin that the caller passed.
+    If a hook of an installed plugin fails, the plugin is unregistered, and its result has the error and no provider. If
+    a hook of a plugin that the caller passed fails, a PluginError is raised. ``candidate_by_name`` has None for such a
+    plugin, and the entry point of an installed plugin.
     """
     providers_by_plugin: dict[str, dict[str, tuple[Provider[Any], ...]]] = {name: {} for name in candidate_by_name}
     errors = dict[str, PluginError]()

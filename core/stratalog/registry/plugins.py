@@ -31,9 +31,7 @@ class PluginInfo:
         name: name of its entry point, or of the module or class that the caller passed. If no installed plugin matches
             an entry of ``plugins.allow``, a PluginInfo with this entry as its name reports it.
         distribution: the installed distribution, "" if the caller passed the plugin.
-        version: version of the distribution.
         status: ok, blocked by the settings, or failed; only a plugin with status ok has offers.
-        error: the error of a failed plugin.
         offers: its providers by kind (``codecs``, ``object_stores``, ...), without kinds that have no providers.
     """
 

@@ -180,12 +180,7 @@ class Registry:
         return OfferTable("command", offers, absent)
 
     def check_requires(self, labels: Iterable[str]) -> None:
-        """Check that all components that stored bytes require (``name@version``) are installed.
-
-        Raises:
-            UnknownComponentError: a component is missing or too old, or a label is malformed; the text advises what to
-                install or upgrade.
-        """
+        """Call ``resolve.check_requires`` with the catalogues of all kinds whose components write bytes."""
         check_requires(labels, [self._catalogue(kind) for kind in component_kinds.KINDS if kind.writes_bytes])
 
     # --- listeners -------------------------------------------------------------------------------------------------

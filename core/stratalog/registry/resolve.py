@@ -116,8 +116,7 @@ class Catalogue(OfferTable[Provider[C]]):
     """All providers of one kind.
 
     Args:
-        offers: the offers of all plugins, in any order.
-        absent: one sentence for each blocked or failed plugin, as for ``OfferTable``.
+        kind, offers, absent: see ``OfferTable``.
         prefer: mapping of URI scheme to provider name, for schemes that several providers serve.
         calls: the threads for calls into components with a deadline.
 
@@ -166,9 +165,7 @@ class Catalogue(OfferTable[Provider[C]]):
     def by_label(self, label: str) -> Provider[C]:
         """Return the provider that can read bytes of the component ``label`` (``name@version``).
 
-        Raises:
-            UnknownComponentError: no provider has this name, its version is too old, or ``label`` is malformed.
-            PluginClashError: several providers have this name.
+        Raises the errors of ``check_requires`` and ``by_name``.
         """
         check_requires((label,), (self,))
         return self.by_name(label.rpartition("@")[0])
