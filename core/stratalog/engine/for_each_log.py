@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from stratalog.env.threads import outcomes
-from stratalog.errors import StorageError
+from stratalog.errors import ClosedError, StorageError
 from stratalog.log.log import Log
 from stratalog.tier.store.store import is_of_store
 
@@ -22,7 +22,8 @@ def for_each(
     """Call ``work`` with each log on up to ``threads`` threads, and return the results in the order of the logs.
 
     If ``work`` fails for one log, it is still called for the other logs. After a failure of the tier's store, ``work``
-    is not called for further logs for which ``needs_store`` returns True.
+    is not called for further logs for which ``needs_store`` returns True. A log that was closed meanwhile, for instance
+    because its topic was deleted, has no result.
 
     Raises:
         StorageError: the first failure of the store if there is one, otherwise the first failure of a log. Raised after
@@ -37,6 +38,10 @@ def for_each(
             return ()
         try:
             return (work(log),)
+        except ClosedError:
+            if log.maintenance.is_closed:
+                return ()
+            raise
         except StorageError as error:
             if is_of_store(error):
                 store_failed.set()

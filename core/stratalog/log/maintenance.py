@@ -59,6 +59,11 @@ class LogMaintenance:
             flush(self._state)
         return due
 
+    @property
+    def is_closed(self) -> bool:
+        """True if the log was closed: its topic was deleted, the log was moved, or the engine was closed."""
+        return self._state.health.closed
+
     def forget_producers(self, silent_ms: int) -> int:
         """Forget producers whose last batch is ``silent_ms`` old or older; return the number of forgotten producers.
 

@@ -391,6 +391,21 @@ def test_of_several_failures_of_the_store_the_first_is_raised(tmp_path: Path) ->
     assert [note.partition(":")[0] for note in caught.value.__notes__[:2]] == ["orders-0", "orders-1"]
 
 
+def test_a_log_whose_topic_is_deleted_meanwhile_has_no_result(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        for topic in ("kept", "deleted"):
+            engine.create_topic(topic)
+        logs = [engine.log("kept"), engine.log("deleted")]
+
+        def flush(log: Log) -> str:
+            if log.name.topic == "kept":
+                engine.delete_topic("deleted")
+            log.flush()
+            return log.name.topic
+
+        assert for_each(logs, flush) == ["kept"]
+
+
 def test_retention_that_fails_for_one_log_stores_what_it_did_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
