@@ -41,6 +41,7 @@ from stratalog_s3.secret import SecretOptions
 from stratalog_s3.uploads import counted_chunks
 
 STALE_MS: Final = 86_400_000  # if a temporary file is older, its writer has died
+_MOST_FOLDERS: Final = 16_384
 _TEMPORARY_PREFIX: Final = ".stratalog-"
 _TEMPORARY_NAME: Final = re.compile(r"\.stratalog-[0-9a-f]{32}-(.+)\.tmp\Z")  # group 1: name of the final file
 _LONGEST_NAME: Final = 150  # in bytes; a temporary name has at most 255 bytes, so it cannot contain a longer name
@@ -54,7 +55,7 @@ class FileStore(ObjectStore):
         self._location, self._read_only = location, read_only
         self._root = f"/{location.prefix}"
         self._files, self._clock, self._chance = env.files, env.clock, env.chance
-        # Time (ms) of the last removal of stale temporary files, by folder. After a race, the removal is only repeated.
+        # Time (ms) of the last removal of stale temporary files, by folder. Without an entry, the removal is repeated.
         self._swept: dict[str, int] = {}
         self._closed = False
 
@@ -258,6 +259,8 @@ class FileStore(ObjectStore):
                     self._files.make_folder(path)
             self._files.sync_folder(parent)  # even if the folder exists: its creator may not have synced it yet
         self._sweep(folder)
+        if len(self._swept) >= _MOST_FOLDERS:  # most of them may belong to deleted topics
+            self._swept.clear()
         self._swept[folder] = now_ms
 
     def _sweep(self, folder: str) -> None:

@@ -143,6 +143,22 @@ def test_an_engine_with_a_tier(tmp_path: Path) -> None:
         (tmp_path / "away").rename(tmp_path / "bucket")
 
 
+def test_the_failure_of_a_deleted_topic_is_forgotten(tmp_path: Path) -> None:
+    bucket, away, label = tmp_path / "bucket", tmp_path / "away", ("orders", "0")
+    bucket.mkdir()
+    with open_engine(tmp_path / "a", tier=bucket.as_uri()) as engine:
+        engine.create_topic("orders")
+        append(engine, b"one", b"two")
+        bucket.rename(away)
+        with pytest.raises(StorageError):
+            engine.offload()
+        away.rename(bucket)
+        engine.delete_topic("orders")
+        engine.collect()
+        engine.create_topic("orders")
+        assert metrics_of(engine)["stratalog_log_tier_failing"][label] == 0
+
+
 class Raising:
     @hookimpl
     def stratalog_on_segment_rolled(self, event: SegmentRolled) -> Sequence[object]:

@@ -312,6 +312,20 @@ def test_folders_are_swept_again_a_day_later(open_store: OpenStore, tmp_path: Pa
     assert files_in(tmp_path) == ["a/b", "a/c"]
 
 
+def test_the_memory_for_folders_is_bounded(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline_ns: int
+) -> None:
+    """If a folder was forgotten, its temporary files are removed again."""
+    monkeypatch.setattr("stratalog_s3.file._MOST_FOLDERS", 2)
+    for folder in "abc":
+        store.create(f"{folder}/first", b"x", deadline_ns=deadline_ns)
+    leftover = tmp_path / "a/.stratalog-old.tmp"
+    leftover.write_bytes(b"half")
+    os.utime(leftover, (1_000_000_000, 1_000_000_000))
+    store.create("a/second", b"x", deadline_ns=deadline_ns)
+    assert not leftover.exists()
+
+
 def test_a_folder_that_was_removed_is_made_again(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
     for name in ("one", "two"):
         store.put_file(f"a/b/{name}", BytesSource(b"x"), deadline_ns=deadline_ns)

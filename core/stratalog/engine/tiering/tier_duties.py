@@ -52,7 +52,7 @@ class TierDuties:
         rate = settings.copy_bytes_per_second
         self._rate = CopyRate(None if rate == LONG_MAX else rate, self._clock)
         self._lock = threading.Lock()
-        self._errors: dict[TopicPartition, str] = {}  # of each log's last attempt, "" if it succeeded; under _lock
+        self._errors: dict[TopicPartition, str] = {}  # of logs whose last attempt failed; protected by _lock
         self._pauses: dict[TopicPartition, _Pause] = {}  # pauses of logs whose plugin fails; protected by _lock
         self._collection = TierCollection(settings.tier_history_ms)
         self._has_searched_emptied = False
@@ -111,8 +111,7 @@ class TierDuties:
         if remote is not None and not log.is_leader:
             self._follow(log, remote)
         if remote is None:
-            with self._lock:
-                self._errors.pop(log.name, None)  # the log has left the tier
+            self._note(log.name, "")  # the log has left the tier
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
             return None
         try:
@@ -148,7 +147,7 @@ class TierDuties:
     def failing(self) -> frozenset[TopicPartition]:
         """Return the names of the logs whose last offload failed, or whose first manifest root could not be created."""
         with self._lock:
-            return frozenset(name for name, error in self._errors.items() if error)
+            return frozenset(self._errors)
 
     def _follow(self, log: Log, remote: TierLog) -> None:
         """Evict segments that the leader has offloaded if ``local.hard.limit.bytes`` requires an eviction."""
@@ -183,6 +182,10 @@ class TierDuties:
         """
         self._tier.availability.reach()
         logs = list(logs)
+        with self._lock:
+            for outcomes in (self._errors, self._pauses):
+                for name in outcomes.keys() - {log.name for log in logs}:  # logs of deleted topics
+                    del outcomes[name]
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         remotes_and_epochs = [(remote, _epoch_if_leader(log)) for remote, log in remotes if self._is_joined(log)]
         log_by_id = {(log.name, log.topic_id): log for log in logs}  # topics may leave the tier during an upload
@@ -226,8 +229,12 @@ class TierDuties:
         return [remote for remote in opened_logs if _is_emptied(remote)]
 
     def _note(self, name: TopicPartition, error: str) -> None:
+        """Record the outcome of the log's last offload; ``error`` is "" if it succeeded."""
         with self._lock:
-            self._errors[name] = error
+            if error:
+                self._errors[name] = error
+            else:
+                self._errors.pop(name, None)
 
     @contextlib.contextmanager
     def _noting(self, name: TopicPartition) -> Iterator[None]:
