@@ -142,10 +142,7 @@ def select(candidates: Collection[Candidate], allow: Collection[str], block: Col
     Both contain names, or ``distribution:name``. If ``allow`` is not empty, only its plugins are imported. A blocked
     plugin is not imported even if it is allowed.
     """
-    allowed_names, blocked_names = (
-        {_normalize_entry(name) for name in allow},
-        {_normalize_entry(name) for name in block},
-    )
+    allowed_names, blocked_names = ({_normalize_entry(name) for name in names} for names in (allow, block))
     permitted, blocked = list[Candidate](), list[Candidate]()
     for candidate in candidates:
         names = {candidate.name, f"{_normalize(candidate.distribution)}:{candidate.name}"}

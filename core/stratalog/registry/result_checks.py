@@ -262,11 +262,9 @@ def _check_segment_append(file: SegmentFile, size_bytes: int, position: int, dat
 
 def _check_index_append(file: IndexFile, size_bytes: int, _: None, entries: Buffer) -> str:
     added_entries = file.view()[size_bytes:]
-    return (
-        ""
-        if added_entries == entries
-        else f"kept {len(added_entries)} other bytes than the {len(entries)} that it was given"
-    )
+    if added_entries == entries:
+        return ""
+    return f"kept {len(added_entries)} other bytes than the {len(entries)} that it was given"
 
 
 def _check_truncate(file: SegmentFile | IndexFile, _: None, __: None, size_bytes: int) -> str:

@@ -111,7 +111,7 @@ def compact(
     error: StorageError | None = None
     try:
         round_.run()
-    except RewriteStoppedError as reason:
+    except (RewriteStoppedError, ClosedError) as reason:
         stopped = str(reason)
     except OutOfResourcesError as failure:
         error, stopped = failure, failure.reason
@@ -122,8 +122,6 @@ def compact(
         error, stopped = failure, "another writer owns the log"
     except StoreError as failure:
         error, stopped = failure, "the store failed"
-    except ClosedError as closed:
-        stopped = str(closed)
     except StorageError as failure:
         error = failure
     except Exception as failure:  # a plugin's filter may raise anything; the cleaner must continue with the other logs

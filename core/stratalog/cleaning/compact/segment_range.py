@@ -109,14 +109,9 @@ class LocalRange:
     """Local segments of a log when the object was created, as the input of a compaction round (a ``SegmentRange``)."""
 
     def __init__(self, log: Log) -> None:
-        self.name, self.components, self.config, self.segments = (
-            log.name,
-            log.components,
-            log.config,
-            log.view().segments,
-        )
+        self.name, self.components, self.config = log.name, log.components, log.config
+        self.segments, self.producers = log.view().segments, log.producers
         self._sizes: dict[str, int] | None = None
-        self.producers = log.producers
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
         """Iterate over the segments with an end offset above ``offset``, ascending. The active segment is the last."""

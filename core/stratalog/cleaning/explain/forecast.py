@@ -72,14 +72,6 @@ def forecast(
 
 def _dirty_ratio(summary: LogSummary) -> float:
     closed = [segment for segment in summary.segments if not segment.is_active]
-    total_bytes = sum(segment.size_bytes for segment in closed)
-    return (
-        sum(segment.size_bytes for segment in closed if _is_dirty(segment, summary)) / total_bytes
-        if total_bytes
-        else 0.0
-    )
-
-
-def _is_dirty(segment: SegmentSummary, summary: LogSummary) -> bool:
-    start = summary.tier_dirty_start if segment.is_remote else summary.dirty_start or 0
-    return segment.end_offset > start
+    starts = {True: summary.tier_dirty_start, False: summary.dirty_start or 0}  # by SegmentSummary.is_remote
+    dirty_bytes = sum(segment.size_bytes for segment in closed if segment.end_offset > starts[segment.is_remote])
+    return dirty_bytes / max(sum(segment.size_bytes for segment in closed), 1)

@@ -102,11 +102,8 @@ def import_topics(
             f"{source} has values as columns, or is an Iceberg table: only an export with raw values can be imported"
         )
     source_address = ledger.address("").rstrip("/").encode()  # absolute, valid in each working directory
-    requested_topics, published, count = (
-        None if topics is None else frozenset(topics),
-        list[Published](),
-        ByteCount(progress),
-    )
+    requested_topics = None if topics is None else frozenset(topics)
+    published, count = list[Published](), ByteCount(progress)
 
     def work(group: _Files) -> list[StagedSegment]:
         return _stage(source_folder, write_target, group)

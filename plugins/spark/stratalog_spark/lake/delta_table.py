@@ -181,11 +181,8 @@ class DeltaLakeTable:
 
     def commit(self, added_files: Sequence[ParquetFile], removed_files: Sequence[LiveFile], mark: Mark | None) -> None:
         """Implement ``LakeTable.commit`` by one version, which stores the mark as transaction identifiers."""
-        library, partition_by, now = (
-            import_module("deltalake.transaction"),
-            self.layout.partition_by,
-            time.time_ns() // 1_000_000,
-        )
+        library, partition_by = import_module("deltalake.transaction"), self.layout.partition_by
+        now = time.time_ns() // 1_000_000
         changes = mark is not None
         actions = [
             library.AddAction(
