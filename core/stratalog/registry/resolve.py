@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError, PluginImportError, UnknownComponentError
@@ -12,18 +12,10 @@ from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.guard import Guard
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.providers import OpenContext, Provider
+from stratalog.spi.service_contract import Command
 
-
-class Named(Protocol):
-    """An offered value with a name."""
-
-    @property
-    def name(self) -> str:
-        """The name for lookups."""
-
-
-P = TypeVar("P", bound=Named)
-P_co = TypeVar("P_co", bound=Named, covariant=True)
+P = TypeVar("P", bound=Provider[Any] | Command)
+P_co = TypeVar("P_co", bound=Provider[Any] | Command, covariant=True)
 C = TypeVar("C")
 
 
