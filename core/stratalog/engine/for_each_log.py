@@ -38,30 +38,31 @@ def for_each(
             return ()
         try:
             return (work(log),)
-        except ClosedError:
-            if log.maintenance.is_closed:
-                return ()
-            raise
         except StorageError as error:
+            if isinstance(error, ClosedError) and log.maintenance.is_closed:
+                return ()
             if is_of_store(error):
                 store_failed.set()
             raise
 
-    results, failed = list[R](), list[StorageError]()
-    notes = list[str]()
+    results, failed = list[R](), list[tuple[Log, StorageError]]()
     for log, outcome in zip(logs, outcomes(logs, call_work, threads, "stratalog-log"), strict=True):
         if isinstance(outcome, tuple):
             results.extend(outcome)
         elif isinstance(outcome, StorageError):
-            # the failures of the store come first: they stopped the work
-            index = sum(map(is_of_store, failed)) if is_of_store(outcome) else len(failed)
-            failed.insert(index, outcome)
-            notes.insert(index, f"{log.name}: {outcome}")
+            failed.append((log, outcome))
         else:
             raise outcome
-    if failed and len(logs) > 1:
-        summary = f"{len(results)} of {len(logs)} logs are done, {len(failed)} failed"
-        failed[0].__notes__ = [*notes[:NAMED_FAILURES], summary]
     if failed:
-        raise failed[0]
+        raise _first_failure(failed, logs, len(results))
     return results
+
+
+def _first_failure(failed: list[tuple[Log, StorageError]], logs: Sequence[Log], done: int) -> StorageError:
+    """Return the first failure of the store, which stopped the work, or else of a log, with notes about the others."""
+    failed.sort(key=lambda failure: not is_of_store(failure[1]))
+    error = failed[0][1]
+    if len(logs) > 1:
+        summary = f"{done} of {len(logs)} logs are done, {len(failed)} failed"
+        error.__notes__ = [*(f"{log.name}: {failure}" for log, failure in failed[:NAMED_FAILURES]), summary]
+    return error
