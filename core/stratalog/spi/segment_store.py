@@ -247,10 +247,8 @@ class SegmentStore(Closeable):
     """One log directory. Thread-safe, and a context manager.
 
     If a disk error occurs in a log directory, the engine takes all logs of that directory out of service, but no other
-    directory. Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while
-    another process writes to the directory, and raises ReadOnlyError for each change. If the system refuses an
-    operation, methods raise LogDirError. Methods raise ConfigError for the names ``.`` and ``..``, and for a name with
-    ``/`` or a null character. All methods except ``path`` raise ConfigError for an empty name.
+    directory. Opening a store changes nothing. A store that was opened for reading takes no lock, and can be used while
+    another process writes to the directory. The rules of ``LogFiles`` for errors and names apply.
     """
 
     @abstractmethod
@@ -307,11 +305,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def read_small(self, name: str) -> bytes | None:
-        """Return the contents of a small file of the directory itself, or None if it does not exist.
-
-        Raises:
-            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
-        """
+        """Return the contents of a small file of the directory itself, as ``LogFiles.read_small`` does."""
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
