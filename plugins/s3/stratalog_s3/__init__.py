@@ -50,7 +50,7 @@ def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
             capabilities=("atomic create",),
         ),
         Provider(
-            name="memory", open=_opener("memory", "open_memory"), schemes=frozenset({"memory"}),
+            name="memory", open=_opener("conditional", "open_memory"), schemes=frozenset({"memory"}),
             capabilities=("atomic create",),
         ),
         Provider(
