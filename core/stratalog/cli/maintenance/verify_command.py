@@ -189,8 +189,10 @@ class _Verification:
             for repair in repair_log(files, components, config, report, log_start):
                 self._report(repair.finding, is_repaired=True)
                 self._repair_count += 1
-            # A lost end of the log remains a finding, because the repair does not restore its records.
+            losses = [finding for finding in report.findings if not is_repairable(finding)]
             report = check()
+            # A loss remains a finding, even if the repair has removed its traces: the records are not restored.
+            report.findings[:0] = [finding for finding in losses if finding not in report.findings]
         for finding in report.findings:
             self._report(finding, is_repaired=False)
         self._problem_count += len(report.findings)

@@ -324,6 +324,20 @@ def test_a_missing_segment_is_reported(verify: Call, sound: Path, position: int)
     assert verify(sound) == (0, [])
 
 
+def test_a_loss_is_reported_although_a_repair_removes_its_traces(verify: Call, sound: Path) -> None:
+    """The repair of the indexes of the emptied file also removes the indexes of the missing file."""
+    emptied, missing = segment(sound, 0), segment(sound, 1)
+    emptied.write_bytes(b"")
+    missing.unlink()
+    code, problems = verify(sound)
+    losses = [(problem["problem"], problem["file"]) for problem in problems if problem["problem"] == "damage"]
+    assert (code, losses) == (1, [("damage", str(emptied)), ("damage", str(missing))])
+    code, problems = verify(sound, "--repair")
+    unrepaired = [(problem["file"], problem["repaired"]) for problem in problems if problem["problem"] == "damage"]
+    assert (code, unrepaired) == (1, [(str(emptied), False), (str(missing), False)])
+    assert verify(sound) == (0, [])
+
+
 @pytest.mark.parametrize("cut", [1, 30, 70])
 def test_a_torn_tail_is_cut_and_the_directory_opens_again(verify: Call, sound: Path, cut: int) -> None:
     before, path = read(sound), segment(sound, -1)
