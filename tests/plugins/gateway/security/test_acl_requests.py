@@ -100,6 +100,13 @@ def test_acls_are_created_and_deleted_in_the_file(guarded: Served, acls: Path) -
         ({"resource_name": ""}, "Invalid empty resource name"),
         ({"host": ""}, "Invalid empty host"),
         ({"principal": "User:"}, "Invalid principal User:"),
+        (
+            {"principal": "bob"},
+            (
+                "Could not parse principal from `bob` (no colon is present separating the principal type from the "
+                "principal name)"
+            ),
+        ),
         ({"resource_type": 4}, "The only valid name for the CLUSTER resource is kafka-cluster"),
     ],
 )

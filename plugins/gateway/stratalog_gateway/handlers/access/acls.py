@@ -117,7 +117,10 @@ def _acl(creation: Any) -> Acl | str:
     if not acl.name or not acl.host:
         return "Invalid empty resource name" if acl.host else "Invalid empty host"
     kind_of_principal, colon, user = acl.principal.partition(":")
-    return acl if kind_of_principal and colon and user else f"Invalid principal {acl.principal}"
+    if not colon:  # Kafka's text
+        reason = "no colon is present separating the principal type from the principal name"
+        return f"Could not parse principal from `{acl.principal}` ({reason})"
+    return acl if kind_of_principal and user else f"Invalid principal {acl.principal}"
 
 
 def _filter(acl_filter: Any, kind: int) -> Callable[[Acl], bool]:
