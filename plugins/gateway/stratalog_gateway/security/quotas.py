@@ -10,6 +10,7 @@ Source: apache/kafka ClientQuotaManager, QuotaUtils, Rate, SampledStat.
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -188,6 +189,11 @@ def limits_of(item: object, place: str) -> Table:
     limits = {name: item[name] for name in _LIMITS if name in item}
     if not all(isinstance(name, str) for name in (user, client_id, host)) or bool(user or client_id) == bool(host):
         raise ConfigError(f"{place}: name a user, a client-id or both, or an ip")
+    if host not in {"", DEFAULT}:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError as error:  # the quota of a host name would apply to no client
+            raise ConfigError(f"{place}: {error}") from error
     for name, limit in limits.items():
         if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= _MAX_LIMIT:
             raise ConfigError(f"{place}: {name} must be a number above 0 and at most 2^63")

@@ -132,6 +132,7 @@ def test_a_clock_that_is_set_back_does_not_add_to_a_rate(tmp_path: Path) -> None
         ({"user": "a", "ip": "::1", "producer_byte_rate": 1}, "name a user, a client-id or both, or an ip"),
         ({"user": "a", "connection_creation_rate": 1}, "is not a limit of users and clients"),
         ({"ip": "::1", "producer_byte_rate": 1}, "is not a limit of an ip"),
+        ({"ip": "localhost", "connection_creation_rate": 1}, "does not appear to be an IPv4 or IPv6 address"),
         ({"user": "a", "producer_byte_rate": 0}, "must be a number above 0"),
         ({"user": "a", "producer_byte_rate": "1"}, "must be a number above 0"),
         ({"user": "a", "consumer_byte_rate": float("inf")}, "at most 2^63"),
