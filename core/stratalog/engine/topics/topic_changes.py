@@ -10,6 +10,7 @@ from typing import Final
 
 from stratalog.cleaning.plan.policy_actions import rewriters
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
@@ -262,16 +263,19 @@ class TopicChanges:
             names = ()  # an earlier call deleted the partitions, but not the committed offsets
         config = self._topics.config(name)
         delay_ms = config.file_delete_delay_ms
-        for log in [self._open_logs.logs[log_name] for log_name in names if log_name in self._open_logs.logs]:
-            remote, view = self._opener.connect_remote(log), log.view()
-            if remote is not None and remote.root is not None and view.is_leader:
-                remote.delete(leader_epoch=view.leader_epoch, reason="the topic was deleted")
+        logs = [self._open_logs.logs[log_name] for log_name in names if log_name in self._open_logs.logs]
+        for_each(logs, self._delete_in_tier, self._host.settings.engine.copier_threads if self._opener.has_tier else 1)
         if config.remote_storage_enable:
             self._warn_of_failed(names)
         for log_name in names:
             self._open_logs.remove(log_name, delay_ms)
         self._forget_offsets(name)  # after an error, the entry stays, and ``create`` repeats this call
         self._topics.put(name, None)
+
+    def _delete_in_tier(self, log: Log) -> None:
+        remote, view = self._opener.connect_remote(log), log.view()
+        if remote is not None and remote.root is not None and view.is_leader:
+            remote.delete(leader_epoch=view.leader_epoch, reason="the topic was deleted")
 
     def _warn_of_failed(self, names: Iterable[TopicPartition]) -> None:
         """Log a warning for each partition that cannot be opened: another engine may own its records in the tier."""

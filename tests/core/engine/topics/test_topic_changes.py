@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from stratalog.errors import (
 )
 from stratalog.reading.topic_table import TopicEntry, TopicTable
 from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.tier.tier_log import TierLog
 
 COUNT = 12
 CHANGES = frozenset({"create", "write", "truncate", "rename", "remove", "make folder", "remove folder", "sync"})
@@ -321,6 +323,24 @@ def test_a_topic_is_deleted_from_its_tier_too(tmp_path: Path) -> None:
         assert remote.view().segments
         engine.delete_topic("orders")
         assert len(remote.refresh().segments) == 0
+
+
+def test_several_partitions_are_deleted_from_a_tier_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each deletion waits for the store. A topic with many partitions would exceed the timeout of a client."""
+    (tmp_path / "bucket").mkdir()
+    barrier, delete = threading.Barrier(2), TierLog.delete
+
+    def delete_together(log: TierLog, *, leader_epoch: int, reason: str) -> object:
+        barrier.wait(timeout=10)
+        return delete(log, leader_epoch=leader_epoch, reason=reason)
+
+    monkeypatch.setattr(TierLog, "delete", delete_together)
+    with open_engine(tmp_path / "a", tier=(tmp_path / "bucket").as_uri()) as engine:
+        engine.create_topic("orders", partitions=4)
+        engine.delete_topic("orders")
+        assert engine.topics() == {}
 
 
 # --- defaults that change ---------------------------------------------------------------------------------------------
