@@ -21,7 +21,6 @@ from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
 _SMALL_BYTES: Final = 64 << 10
-_NO_BYTES: Final = memoryview(b"")
 _READ_COMMITTED: Final = Isolation.READ_COMMITTED  # looked up at each fetch
 
 
@@ -138,7 +137,7 @@ def fetch(
         bound = view.checked_bound(offset, isolation)
         diverging = None if last_fetched_epoch is None else _divergence(view, offset, last_fetched_epoch)
         if diverging is not None:
-            return Fetched(_NO_BYTES, offset, view.offsets, offset, view.components, diverging=diverging)
+            return Fetched(memoryview(b""), offset, view.offsets, offset, view.components, diverging=diverging)
         try:
             return _fetch(view, offset, max_bytes, isolation, bound, min_one_batch, to_send)
         except READ_ERRORS as error:
@@ -180,11 +179,11 @@ def _fetch(
         if isolation == _READ_COMMITTED:
             aborted = hidden_transactions(view, components, offset, last_offset + 1)
         file_slice = local.slice(position, size_bytes) if local is not None and data is None else None
-        next_offset, offsets = last_offset + 1, view.offsets
-        return Fetched(data or _NO_BYTES, next_offset, offsets, offset, components, aborted, None, position, file_slice)
+        data, next_offset = data or memoryview(b""), last_offset + 1
+        return Fetched(data, next_offset, view.offsets, offset, components, aborted, None, position, file_slice)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)
-    return Fetched(_NO_BYTES, offset, view.offsets, offset, components)
+    return Fetched(memoryview(b""), offset, view.offsets, offset, components)
 
 
 def _divergence(view: LogView, offset: int, last_fetched_epoch: int) -> EpochEnd | None:

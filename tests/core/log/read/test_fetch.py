@@ -80,6 +80,12 @@ def test_at_the_end_nothing_is_fetched(log: LogReader) -> None:
             assert (fetched.slices, fetched.next_offset, fetched.read()) == ((), COUNT, b"")
 
 
+def test_a_caller_may_release_the_bytes_of_an_empty_fetch(log: LogReader) -> None:
+    for _ in range(2):
+        with log.fetch(COUNT).data as data:
+            assert not data
+
+
 @pytest.mark.parametrize("offset", [-1, 0, 4, COUNT + 1, 1 << 62])
 def test_offsets_outside_the_log_are_out_of_range(log: LogReader, offset: int) -> None:
     with pytest.raises(OffsetOutOfRangeError) as caught:
