@@ -245,9 +245,9 @@ class FileStore(ObjectStore):
 
         At the first call for a folder, and then at most once a day, remove stale temporary files from the folder.
         """
-        now_ms = self._clock.now_ms()
-        if folder in self._swept and self._files.stat(folder) is not None:  # another program may have removed it
-            if now_ms - self._swept[folder] >= STALE_MS:
+        now_ms, swept_ms = self._clock.now_ms(), self._swept.get(folder)
+        if swept_ms is not None and self._files.stat(folder) is not None:  # another program may have removed it
+            if now_ms - swept_ms >= STALE_MS:
                 self._swept[folder] = now_ms
                 self._sweep(folder)
             return

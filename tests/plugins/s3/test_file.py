@@ -326,6 +326,24 @@ def test_the_memory_for_folders_is_bounded(
     assert not leftover.exists()
 
 
+def test_a_folder_that_is_forgotten_during_a_write_is_swept_again(
+    open_store: OpenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline_ns: int
+) -> None:
+    """Another thread writes to a new folder, when the memory for folders is full."""
+
+    class Busy(PosixVfs):
+        def stat(self, path: str) -> FileStat | None:
+            if path == str(tmp_path / "a") and (tmp_path / "a/first").exists() and not (tmp_path / "b").exists():
+                shared_store.create("b/first", b"x", deadline_ns=deadline_ns)
+            return super().stat(path)
+
+    monkeypatch.setattr("stratalog_s3.file._MOST_FOLDERS", 1)
+    shared_store = open_store(f"file://{tmp_path}", env=Env(files=Busy()))
+    shared_store.create("a/first", b"x", deadline_ns=deadline_ns)
+    shared_store.create("a/second", b"x", deadline_ns=deadline_ns)
+    assert files_in(tmp_path) == ["a/first", "a/second", "b/first"]
+
+
 def test_a_folder_that_was_removed_is_made_again(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
     for name in ("one", "two"):
         store.put_file(f"a/b/{name}", BytesSource(b"x"), deadline_ns=deadline_ns)
