@@ -216,6 +216,13 @@ def test_no_other_codes_are_used() -> None:
     assert {kind.kafka_code for kind in CLASSES} == {number for number, _ in KAFKA_CODES.values()}
 
 
+def test_a_class_of_a_plugin_inherits_the_attributes_that_its_first_base_does_not_set() -> None:
+    class StalledError(errors.PluginError, errors.StoreTimeoutError):
+        """An error of a plugin's store."""
+
+    assert (StalledError.kafka_code, StalledError.retriable) == (StoreError.kafka_code, True)
+
+
 def test_errors_live_where_they_are_public() -> None:
     """The classes are defined in several files, but tracebacks and pickles must use the public module."""
     assert {kind.__module__ for kind in CLASSES} == {"stratalog.errors"}

@@ -25,8 +25,10 @@ class StorageError(Exception):
     def __init_subclass__(cls, *, kafka_code: int | None = None, retriable: bool = False) -> None:
         """Set the attributes of a class from its class statement; a subclass inherits attributes that are not set."""
         super().__init_subclass__()
-        cls.kafka_code = cls.kafka_code if kafka_code is None else kafka_code
-        cls.retriable = cls.retriable or retriable
+        if kafka_code is not None:
+            cls.kafka_code = kafka_code
+        if retriable:
+            cls.retriable = True
 
     def __init__(self, reason: str, *details: object) -> None:
         super().__init__(reason, *details)  # unpickling passes these arguments to the constructor
