@@ -59,7 +59,10 @@ def for_each(
 
 
 def _first_failure(failed: list[tuple[Log, StorageError]], logs: Sequence[Log], done: int) -> StorageError:
-    """Return the first failure of the store, which stopped the work, or else of a log, with notes about the others."""
+    """Return the first failure of the store, which stopped the work. Without one, return the first failure of a log.
+
+    Notes of the error name the failures.
+    """
     failed.sort(key=lambda failure: not is_of_store(failure[1]))
     error = failed[0][1]
     if len(logs) > 1:

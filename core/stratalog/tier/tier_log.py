@@ -271,7 +271,10 @@ class TierLog(TierLogReader):
             self.commit(leader_epoch, lambda root: truncate_change(root, offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Set the log start, and remove all segments because the topic no longer uses the tier; return their totals."""
+        """Set the log start, and remove all segments because the topic no longer uses the tier.
+
+        Return the number and bytes of the segments.
+        """
         return self._expire(ChangeKind.CLEAR, log_start, leader_epoch, reason)
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:

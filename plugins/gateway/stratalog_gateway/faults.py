@@ -21,7 +21,10 @@ from stratalog_gateway.wire.messages import read_header
 
 
 class Faults:
-    """Faults that tests inject into one gateway; ``stratalog.testing.kafka_server.KafkaFaults``. Thread-safe."""
+    """Faults that tests inject into one gateway. Thread-safe.
+
+    Implements ``stratalog.testing.kafka_server.KafkaFaults``.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()

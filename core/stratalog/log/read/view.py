@@ -44,11 +44,11 @@ class ReadRange(NamedTuple):
 class LogView(NamedTuple):
     """State of one log, as readers see it.
 
-    ``segments`` are the local segments, ascending; the last one is active. ``remote`` is the tier part
-    of this log, without segments of another leader that diverge from this log. It is None without a tier. ``damage`` is
-    the error at the log's end, if the log is truncated or damaged there; readers that reach the log's end raise this
-    error. ``components`` are the formats, codecs, indexes, limits and caches that reads use. ``leader_epoch`` is the epoch that the log leads or follows; -1 for a log that is only read and has no
-    epochs.
+    ``segments`` are the local segments, ascending; the last one is active. ``components`` are the formats, codecs,
+    indexes, limits and caches that reads use. ``remote`` is the tier part of this log, without segments of another
+    leader that diverge from this log. It is None without a tier. ``damage`` is the error at the log's end, if the log is
+    truncated or damaged there; readers that reach the log's end raise this error. ``leader_epoch`` is the epoch that the
+    log leads or follows; -1 for a log that is only read and has no epochs.
     """
 
     name: TopicPartition

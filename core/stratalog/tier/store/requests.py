@@ -117,7 +117,7 @@ class Requests:
             return StoreMetrics(**{kind: RequestMetrics(*counts) for kind, counts in self._counts.items()})
 
     def count(self, kind: str, moved_bytes: int, failures: int = 0, retries: int = 0) -> None:
-        """Count a try. ``kind`` is one of ``REQUEST_KINDS``. ``failures`` and ``retries`` are 1 for such a try."""
+        """Count a try. ``kind`` is one of ``REQUEST_KINDS``. ``failures`` is 1 if it failed, ``retries`` for a retry."""
         with self._lock:
             counts = self._counts[kind]
             counts[0] += 1

@@ -35,10 +35,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def count_bytes(source: ByteSource, on_bytes: OnBytes) -> ByteSource:
-    """Return ``source`` with reports of its reads.
+    """Return a source that has the bytes of ``source``, and reports its reads.
 
-    ``on_bytes`` is called after each chunk with the number of its bytes that were read for the first time. A retry reads
-    bytes again.
+    ``on_bytes`` is called after each chunk with the number of its bytes that were read for the first time. Bytes that a
+    retry reads again are not counted.
     """
     counted_bytes = 0
 
@@ -103,7 +103,8 @@ def segment_source(
 ) -> SegmentSource:
     """Return the source for the upload of a segment. Empty files are left out.
 
-    ``snapshot`` is the producer snapshot at the end of the segment. ``extras`` is the file with its EXTRA indexes.
+    ``snapshot`` is the producer snapshot at the end of the segment, None if it is unknown. ``extras`` is the file with
+    the segment's EXTRA indexes.
     """
     files = {INDEX_KINDS[role]: bytes(data) for role, data in entries.items()}
     files[FileKind.SNAPSHOT] = snapshot or b""

@@ -91,9 +91,9 @@ def with_trailer(text: bytes, magic: bytes) -> bytes:
 def read_trailed(
     name: str, magic: bytes, limit_bytes: int, key: str, size_bytes: int, fetch: RangeReader
 ) -> tuple[Any, int] | None:
-    """Return the JSON value that ``with_trailer`` ended with ``magic``, and its position; None without this trailer.
+    """Return the JSON value before a trailer with ``magic``, and its position. Return None if there is no such trailer.
 
-    The trailer ends at ``size_bytes`` of the object. ``name`` is the name of the value, for errors.
+    ``with_trailer`` made the trailer, which ends at ``size_bytes`` of the object. Errors contain ``name``.
 
     Raises:
         CorruptObjectError: the value has more than ``limit_bytes`` or is not JSON, or the object is truncated.
