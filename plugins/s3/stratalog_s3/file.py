@@ -235,7 +235,10 @@ class FileStore(ObjectStore):
         return path
 
     def _check_root(self) -> None:
-        info = self._files.stat(self._root)
+        try:
+            info = self._files.stat(self._root)
+        except OSError as error:
+            raise self._store_error(error, self.uri) from error
         if info is None or not info.is_folder:
             problem = "the folder of the store is missing" if info is None else "the store is a file, not a folder"
             raise BucketNotFoundError(problem, self.uri)

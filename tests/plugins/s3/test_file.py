@@ -245,6 +245,28 @@ def test_a_missing_root_is_a_typed_error_of_every_call(open_store: OpenStore, tm
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.parametrize(("code", "expected"), [(errno.ESTALE, StoreError), (errno.EACCES, StorePermissionError)])
+def test_a_root_that_cannot_be_checked_is_a_typed_error_of_every_call(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int, code: int, expected: type[StoreError]
+) -> None:
+    """For instance because the server of a network file system has no such folder any more."""
+
+    class Unreachable(PosixVfs):
+        def stat(self, path: str) -> FileStat | None:
+            raise OSError(code, os.strerror(code), path)
+
+    store = open_store(f"file://{tmp_path}", env=Env(files=Unreachable()))
+    calls: list[Callable[[], object]] = [
+        lambda: store.read("a", deadline_ns=deadline_ns),
+        lambda: store.list("", deadline_ns=deadline_ns),
+        lambda: store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns),
+        lambda: store.create("a", b"x", deadline_ns=deadline_ns),
+    ]
+    for call in calls:
+        with pytest.raises(expected):
+            call()
+
+
 def test_temporary_files_are_no_objects(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
     store.create("a/b", b"x", deadline_ns=deadline_ns)
     (tmp_path / "a/.stratalog-0123.tmp").write_bytes(b"half")
