@@ -219,6 +219,8 @@ class FsspecStore(StoreBase):
         except (TypeError, ValueError, KeyError) as error:
             text = self._options.redact(str(error))
             raise ConfigError(f"{scheme}:// refuses these options: {text}") from self._options.safe_cause(error)
+        except Exception as error:  # noqa: BLE001 - some libraries connect here, and their errors have no common type
+            self._raise(error, self.uri)
         return filesystem, root.rstrip("/")
 
     def _root(self) -> str:

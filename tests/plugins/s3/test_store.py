@@ -55,6 +55,35 @@ def test_no_atomic_create_is_declared(store: FsspecStore) -> None:
     assert store.capabilities == Capability.NONE
 
 
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [(ConnectionRefusedError("refused"), StoreTimeoutError), (OSError("no libjvm"), StoreError)],
+)
+def test_a_failure_to_connect_is_a_typed_error_of_every_call(
+    store: FsspecStore,
+    deadline_ns: int,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+    expected: type[StoreError],
+) -> None:
+    """The file systems of some protocols, such as sftp and hdfs, connect when they are created."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", fail)
+    calls: list[Callable[[], object]] = [
+        lambda: store.read("a", deadline_ns=deadline_ns),
+        lambda: store.list("", deadline_ns=deadline_ns),
+        lambda: store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns),
+        lambda: store.create("a", b"x", deadline_ns=deadline_ns),
+        lambda: store.delete(["a"], deadline_ns=deadline_ns),
+    ]
+    for call in calls:
+        with pytest.raises(expected, match=str(failure)):
+            call()
+
+
 def test_a_large_object_is_written_through_a_temporary_file(store: FsspecStore, deadline_ns: int) -> None:
     data = bytes(PART_BYTES) + b"end"
     store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
