@@ -78,31 +78,32 @@ class _OffsetsTopic(StateTopic):
         super().__init__(logs, OFFSETS_TOPIC, compact)
         self.groups: dict[str, dict[TopicPartition, _StoredOffset]] = {}
         self.states: dict[str, dict[tuple[OffsetsType, OffsetsKey], OffsetsRecord]] = {}
+        # Groups with offsets or states. With another number of partitions, a group may be in any partition.
+        self._groups_by_partition: dict[int, set[str]] = {}
 
     def apply(self, partition: int, record: Record) -> None:
-        del partition  # partition_number computes it from the name of the group
         parsed = parse_offsets_record(record.key, record.value)
         if parsed is None:
             return
-        group = parsed.key.group
-        if not isinstance(parsed.key, CommitKey):
+        group, names = parsed.key.group, self._groups_by_partition.setdefault(partition, set())
+        if isinstance(parsed.key, CommitKey):
+            self._apply_commit(parsed.key, record.offset, parsed.value)
+        else:
             self._apply_state(group, parsed)
-            return
-        name = TopicPartition(parsed.key.topic, parsed.key.partition)
-        offsets = self.groups.setdefault(group, {})
+        (names.add if group in self.groups or group in self.states else names.discard)(group)
+
+    def _apply_commit(self, key: CommitKey, position: int, value: object) -> None:
+        name, offsets = TopicPartition(key.topic, key.partition), self.groups.setdefault(key.group, {})
         before = offsets.get(name)
-        if before is not None and before.position > record.offset:
+        if before is not None and before.position > position:
             return  # this record's transaction ended late; the offset that was committed after the record is newer
-        if isinstance(parsed.value, OffsetCommit):
-            commit = parsed.value
-            committed = CommittedOffset(commit.offset, commit.leader_epoch, commit.metadata)
-            offsets[name] = _StoredOffset(
-                record.offset, committed, commit.commit_timestamp_ms, commit.expire_timestamp_ms
-            )
+        if isinstance(value, OffsetCommit):
+            committed = CommittedOffset(value.offset, value.leader_epoch, value.metadata)
+            offsets[name] = _StoredOffset(position, committed, value.commit_timestamp_ms, value.expire_timestamp_ms)
         else:
             offsets.pop(name, None)
         if not offsets:
-            del self.groups[group]
+            del self.groups[key.group]
 
     def _apply_state(self, group: str, state: OffsetsRecord) -> None:
         states = self.states.setdefault(group, {})
@@ -122,8 +123,9 @@ class _OffsetsTopic(StateTopic):
                     yield parsed.key.group, TopicPartition(parsed.key.topic, parsed.key.partition)
 
     def forget(self, partition: int) -> None:
-        self.groups = {name: value for name, value in self.groups.items() if self.partition_number(name) != partition}
-        self.states = {name: value for name, value in self.states.items() if self.partition_number(name) != partition}
+        for group in self._groups_by_partition.pop(partition, ()):
+            self.groups.pop(group, None)
+            self.states.pop(group, None)
 
 
 class CommittedOffsets(CheckedArguments):

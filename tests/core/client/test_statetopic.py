@@ -9,7 +9,8 @@ import pytest
 from inside import clients
 from stratalog import Record, TopicPartition, open_engine
 from stratalog.client import statetopic
-from stratalog.client.committed_offsets import CommittedOffset
+from stratalog.client.committed_offsets import CommittedOffset, CommittedOffsets
+from stratalog.client.group_offsets import commit_record
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.statetopic import PARTITIONS, StateTopic
 from stratalog.env import Env
@@ -122,6 +123,20 @@ def test_the_records_of_deleted_groups_are_compacted(tmp_path: Path) -> None:
         keys = [record.key for log in logs for record in log.records()]
     assert len(set(keys)) == groups  # the tombstones of a day stay
     assert len(keys) < 1.6 * groups
+
+
+def test_a_truncated_partition_loses_the_groups_that_it_had(tmp_path: Path) -> None:
+    """A broker's directory may have only some partitions of the topic: the number of a group's partition is unknown."""
+    groups = [next(name for name in map(str, range(9)) if partition_of_name(name, 2) == number) for number in (0, 1)]
+    with open_engine(tmp_path) as engine:
+        engine.create_topic(OFFSETS_TOPIC, partitions=2, config=statetopic.CONFIG)
+        logs = [engine.log(OFFSETS_TOPIC, number) for number in (0, 1)]
+        for log, group in zip(logs, reversed(groups), strict=True):
+            log.append([commit_record(group, ORDERS, 5, 0)])
+        offsets = CommittedOffsets(engine)
+        assert offsets.groups() == tuple(groups)
+        logs[0].truncate_to(0)
+        assert offsets.groups() == (groups[0],)
 
 
 @pytest.mark.usefixtures("kafkas_state_partitions")
