@@ -230,8 +230,9 @@ class GroupTable:
 
         For a classic group, store that the group has become empty.
 
-        If the change cannot be stored, a group of the consumer protocol is removed from memory, and the next request
-        loads its stored state. For a classic group, the next request stores the change.
+        If the change cannot be stored, a group of the consumer protocol is removed from memory, StorageError is raised,
+        and the next request loads the stored state. For a classic group, no error is raised, and the next request stores
+        the change.
         """
         group = entry.group
         if entry.presence is Presence.REMOVED:
