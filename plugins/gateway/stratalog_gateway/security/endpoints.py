@@ -104,6 +104,14 @@ def _parts(text: str) -> tuple[str, str, int]:
     return match[1].upper(), match[2] or match[3] or "0.0.0.0", int(match[4])  # noqa: S104 - as in Kafka
 
 
+def normalize_host(host: str) -> str:
+    """Return an IP address in the form of the addresses of connections, such as ``::1``; return other names unchanged."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host
+
+
 def is_loopback(host: str) -> bool:
     """Return True if ``host`` is ``localhost`` or a loopback address, which other machines cannot reach."""
     if host == "localhost":

@@ -191,7 +191,7 @@ def limits_of(item: object, place: str) -> Table:
         raise ConfigError(f"{place}: name a user, a client-id or both, or an ip")
     if host not in {"", DEFAULT}:
         try:
-            ipaddress.ip_address(host)
+            host = str(ipaddress.ip_address(host))
         except ValueError as error:  # the quota of a host name would apply to no client
             raise ConfigError(f"{place}: {error}") from error
     for name, limit in limits.items():

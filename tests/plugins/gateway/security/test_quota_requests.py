@@ -129,6 +129,16 @@ def test_limits_are_set_and_removed_in_the_file(limited: Served, file: Path) -> 
     ]
 
 
+def test_all_forms_of_an_address_name_the_same_quota(limited: Served) -> None:
+    short, long = "::1", "0:0:0:0:0:0:0:1"
+    with limited.wire() as wire:
+        assert altered(wire, entry({"ip": long}, connection_creation_rate=5)) == [0]
+        assert described(wire, component("ip", EXACT, long)) == [{"ip": short, "connection_creation_rate": 5}]
+        assert described(wire, component("ip", EXACT, "localhost")) == []
+        assert altered(wire, entry({"ip": short}, connection_creation_rate=None)) == [0]
+        assert described(wire, component("ip", EXACT, short)) == []
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

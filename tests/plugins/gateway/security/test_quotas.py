@@ -180,7 +180,9 @@ def test_new_connections_wait_if_there_are_too_many_in_a_second(tmp_path: Path) 
 
 
 def test_new_connections_of_an_address_have_a_limit_of_their_own(tmp_path: Path) -> None:
-    quotas = ({"ip": "<default>", "connection_creation_rate": 0.2}, {"ip": "::1", "connection_creation_rate": 9})
+    # 0:0:0:0:0:0:0:1 is Java's text of ::1
+    of_localhost = {"ip": "0:0:0:0:0:0:0:1", "connection_creation_rate": 9}
+    quotas = ({"ip": "<default>", "connection_creation_rate": 0.2}, of_localhost)
     connection_limits = connection_quotas(tmp_path, ManualClock(), *quotas)
     assert [connection_limits.acquire("10.0.0.1") for _ in range(3)] == ["", "", "connection_creation_rate"]
     assert {connection_limits.acquire("::1") for _ in range(9)} == {""}

@@ -11,6 +11,7 @@ from typing import Any, Final
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Outcome, Request, require
+from stratalog_gateway.security.endpoints import normalize_host
 from stratalog_gateway.security.quotas import DEFAULT, ENTITIES, Entity, Table, limits_of
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -130,6 +131,8 @@ def _filter(components: Sequence[Any], *, strict: bool) -> Callable[[Entity], bo
         if (part.match is None) == (part.match_type == _EXACT):
             raise RefusedError(Code.INVALID_REQUEST, f"the match of entity type {kind} does not fit its match type")
         names[kind] = {_EXACT: part.match, _DEFAULT: DEFAULT, _ANY: None}[part.match_type]
+        if kind == "ip" and part.match is not None:
+            names[kind] = normalize_host(part.match)
     if "ip" in names and len(names) > 1:
         raise RefusedError(
             Code.INVALID_REQUEST,
