@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
+from stratalog_gateway.security.endpoints import normalize_host
 from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from stratalog_gateway.security.watched_files import EditedFile
@@ -64,7 +65,10 @@ class Acl(NamedTuple):
         The method does not compare the resource. As in Kafka, an ACL that allows READ, WRITE, DELETE or ALTER also
         allows DESCRIBE. An ACL that allows ALTER_CONFIGS also allows DESCRIBE_CONFIGS.
         """
-        if self.principal not in {principal, ANY_PRINCIPAL} or self.host not in {host, ANY}:
+        if self.principal not in {principal, ANY_PRINCIPAL}:
+            return False
+        # the ACLs of a broker have Java's text of IPv6 addresses, such as 0:0:0:0:0:0:0:1
+        if self.host not in {host, ANY} and normalize_host(self.host) != host:
             return False
         if self.operation in {Operation.ALL, operation}:
             return True

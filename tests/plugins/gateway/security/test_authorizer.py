@@ -74,13 +74,21 @@ def test_super_users_may_do_everything(acl_file: Write) -> None:
     assert may(authorizer(acl_file("admin deny All Topic *")), "admin", Operation.DELETE, "orders")
 
 
-def test_an_acl_can_be_limited_to_an_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "host", "other_host"),
+    [
+        ("10.0.0.1", "10.0.0.1", "10.0.0.2"),
+        ("::1", "::1", "::2"),
+        ("2001:db8:0:0:0:0:0:1", "2001:db8::1", "2001:db8::2"),  # Java's text of an IPv6 address, which brokers compare
+    ],
+)
+def test_an_acl_can_be_limited_to_an_address(tmp_path: Path, text: str, host: str, other_host: str) -> None:
     path = tmp_path / "acls.json"
-    acl = Acl(TOPIC, "t", PatternType.LITERAL, "User:alice", "10.0.0.1", Operation.READ, Permission.ALLOW)
+    acl = Acl(TOPIC, "t", PatternType.LITERAL, "User:alice", text, Operation.READ, Permission.ALLOW)
     path.write_text(json.dumps({"version": 1, "acls": [acl.to_json()]}))
     assert load_acls(path).all == (acl,)
-    assert may(authorizer(path), "alice", Operation.READ, "t", "10.0.0.1")
-    assert not may(authorizer(path), "alice", Operation.READ, "t", "10.0.0.2")
+    assert may(authorizer(path), "alice", Operation.READ, "t", host)
+    assert not may(authorizer(path), "alice", Operation.READ, "t", other_host)
 
 
 @pytest.mark.parametrize(
