@@ -168,7 +168,7 @@ class _SegmentsCheck:
         indexes = {} if is_piece else read_stored_indexes(segment, self._components, self._names)
         index = next((stored.place for stored in indexes.values() if stored.entries), None)
         if index is not None and not segment.size_bytes and not is_last:  # a closed segment without records has none
-            text = f"the file is empty and {index} is not: restore the records before the next open, which empties it"
+            text = f"the file is empty and {index} is not: restore the records before the next open empties it"
             report.findings.append(Finding(FindingKind.DAMAGE, label, 0, text))
         segment_report = check_segment(
             segment,
