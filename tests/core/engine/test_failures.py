@@ -22,6 +22,7 @@ from stratalog.engine.open.log_dir import LogDir
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import (
+    ClosedError,
     DiskFullError,
     FencedEpochError,
     LogDirError,
@@ -389,6 +390,24 @@ def test_of_several_failures_of_the_store_the_first_is_raised(tmp_path: Path) ->
             for_each(logs, fail, threads=2)
     assert "orders-0" in str(caught.value)
     assert [note.partition(":")[0] for note in caught.value.__notes__[:2]] == ["orders-0", "orders-1"]
+
+
+def test_a_flush_fails_if_it_leaves_out_a_log_that_is_not_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For instance a log whose move fails: it is closed, and then opened again, without a sync."""
+    flush = Log.flush
+
+    def flush_late(log: Log) -> int:
+        log.maintenance.abandon()
+        return flush(log)
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+        engine.log("orders").append([Record(value=b"not durable")], "written")
+        monkeypatch.setattr(Log, "flush", flush_late)
+        with pytest.raises(ClosedError, match="orders-0 is closed"):
+            engine.flush()
 
 
 def test_a_log_whose_topic_is_deleted_meanwhile_has_no_result(tmp_path: Path) -> None:
