@@ -213,9 +213,9 @@ class StateTopic(ABC):
             progress.records = len(progress.keys)
             try:
                 self._compact(log.name)
+                progress.compacted_bytes = _local_bytes(log)
             except StorageError:
                 _LOGGER.exception("the stored state of clients could not be compacted log=%s", log.name)
-            progress.compacted_bytes = _local_bytes(log)
 
     def _step(self, log: LogReader, partition: int, progress: _Progress) -> int:
         """Read and apply some batches from the position on. Return the offset after these batches."""

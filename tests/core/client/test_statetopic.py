@@ -15,6 +15,7 @@ from stratalog.client.partitioner import partition_of_name
 from stratalog.client.statetopic import PARTITIONS, StateTopic
 from stratalog.env import Env
 from stratalog.env.posix_vfs import PosixVfs
+from stratalog.errors import LogDirError
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
 from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC, transaction_key
 
@@ -123,6 +124,22 @@ def test_the_records_of_deleted_groups_are_compacted(tmp_path: Path) -> None:
         keys = [record.key for log in logs for record in log.records()]
     assert len(set(keys)) == groups  # the tombstones of a day stay
     assert len(keys) < 1.6 * groups
+
+
+def test_a_compaction_that_failed_is_repeated_after_as_many_records(tmp_path: Path) -> None:
+    failed = list[TopicPartition]()
+
+    def compact(name: TopicPartition) -> None:
+        failed.append(name)
+        raise LogDirError("no space", str(name))
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic(OFFSETS_TOPIC, config=statetopic.CONFIG)
+        log, offsets = engine.log(OFFSETS_TOPIC), CommittedOffsets(engine, compact)
+        for _ in range(3):
+            log.append([commit_record("g", ORDERS, offset, 0) for offset in range(COMPACT_RECORDS)])
+            offsets.committed("g")
+    assert failed == [TopicPartition(OFFSETS_TOPIC, 0)] * 3
 
 
 def test_a_truncated_partition_loses_the_groups_that_it_had(tmp_path: Path) -> None:
