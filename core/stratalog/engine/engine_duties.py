@@ -62,16 +62,9 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             StorageError: error of the first log or directory that failed, raised after all of them have been processed.
         """
-
-        def flush(log: Log) -> Log:
-            log.flush()
-            return log
-
         logs = self._select_logs(None)
         try:
-            flushed = for_each(logs, flush)
-            for log in set(self._select_logs(None)).difference(flushed):  # a move may fail before its log is durable
-                log.flush()
+            for_each(logs, Log.flush)
         finally:
             self._duties.write_checkpoints()
 

@@ -22,8 +22,8 @@ def for_each(
     """Call ``work`` with each log on up to ``threads`` threads, and return the results in the order of the logs.
 
     If ``work`` fails for one log, it is still called for the other logs. After a failure of the tier's store, ``work``
-    is not called for further logs for which ``needs_store`` returns True. A log that was closed meanwhile, for instance
-    because its topic was deleted, has no result.
+    is not called for further logs for which ``needs_store`` returns True. A log whose topic was deleted meanwhile has no
+    result.
 
     Raises:
         StorageError: the first failure of the store if there is one, otherwise the first failure of a log. Raised after
@@ -39,7 +39,7 @@ def for_each(
         try:
             return (work(log),)
         except StorageError as error:
-            if isinstance(error, ClosedError) and log.maintenance.is_closed:
+            if isinstance(error, ClosedError) and log.maintenance.is_abandoned:
                 return ()
             if is_of_store(error):
                 store_failed.set()

@@ -38,7 +38,7 @@ class LogMaintenance:
     """Operations of the engine on one of its logs. Thread-safe. Users of a log do not need them."""
 
     def __init__(self, state: LogState) -> None:
-        self._state = state
+        self._state, self._is_abandoned = state, False
 
     @property
     def has_producers(self) -> bool:
@@ -60,9 +60,9 @@ class LogMaintenance:
         return due
 
     @property
-    def is_closed(self) -> bool:
-        """True if the log was closed: its topic was deleted, the log was moved, or the engine was closed."""
-        return self._state.health.closed
+    def is_abandoned(self) -> bool:
+        """True after ``abandon``: nobody needs the records of the log any longer, because its topic was deleted."""
+        return self._is_abandoned
 
     def forget_producers(self, silent_ms: int) -> int:
         """Forget producers whose last batch is ``silent_ms`` old or older; return the number of forgotten producers.
@@ -117,6 +117,7 @@ class LogMaintenance:
         """Close the files and make nothing durable, because the log is about to be deleted. May be called twice."""
         state = self._state
         with state.durability.syncing, state.lock:
+            self._is_abandoned = True
             if not state.health.closed:
                 state.health.close()
                 close_segments(state.writes.segments)
