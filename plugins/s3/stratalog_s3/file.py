@@ -52,12 +52,10 @@ class FileStore(ObjectStore):
     """Object store in one folder, which must exist."""
 
     def __init__(self, location: Location, env: Env, *, read_only: bool) -> None:
-        self._location, self._read_only = location, read_only
+        self._location, self._read_only, self._closed = location, read_only, False
         self._root = f"/{location.prefix}"
         self._files, self._clock, self._chance = env.files, env.clock, env.chance
-        # Time (ms) of the last removal of stale temporary files, by folder. Without an entry, the removal is repeated.
-        self._swept: dict[str, int] = {}
-        self._closed = False
+        self._swept: dict[str, int] = {}  # time (ms) of the last removal of stale temporary files, by folder
 
     @property
     def capabilities(self) -> Capability:
@@ -244,15 +242,13 @@ class FileStore(ObjectStore):
             raise BucketNotFoundError(problem, self.uri)
 
     def _prepare(self, folder: str) -> None:
-        """Create a folder and its missing parents below the root, and make their names durable.
+        """Create a folder and its missing parents below the root, make their names durable, and remove stale files.
 
-        At the first call for a folder, and then at most once a day, remove stale temporary files from the folder.
+        A folder for which this was done less than a day ago is left as it is.
         """
         now_ms, swept_ms = self._clock.now_ms(), self._swept.get(folder)
-        if swept_ms is not None and self._files.stat(folder) is not None:  # another program may have removed it
-            if now_ms - swept_ms >= STALE_MS:
-                self._swept[folder] = now_ms
-                self._sweep(folder)
+        is_recent = swept_ms is not None and now_ms - swept_ms < STALE_MS
+        if is_recent and self._files.stat(folder) is not None:  # another program may have removed it
             return
         path = self._root
         for part in folder.removeprefix(self._root).strip("/").split("/"):

@@ -230,16 +230,19 @@ def test_the_link_decides_and_not_the_look_before(open_store: OpenStore, tmp_pat
     assert files_in(tmp_path) == ["a/b"]
 
 
-def test_a_missing_root_is_a_typed_error_of_every_call(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
-    store = open_store(f"file://{tmp_path}/missing")
-    calls: list[Callable[[], object]] = [
+def calls_of(store: ObjectStore, deadline_ns: int) -> list[Callable[[], object]]:
+    """Return calls that need the root of the store."""
+    return [
         lambda: store.read("a", deadline_ns=deadline_ns),
         lambda: store.list("", deadline_ns=deadline_ns),
         lambda: store.list("a/", deadline_ns=deadline_ns),
         lambda: store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns),
         lambda: store.create("a", b"x", deadline_ns=deadline_ns),
     ]
-    for call in calls:
+
+
+def test_a_missing_root_is_a_typed_error_of_every_call(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    for call in calls_of(open_store(f"file://{tmp_path}/missing"), deadline_ns):
         with pytest.raises(BucketNotFoundError):
             call()
     assert not (tmp_path / "missing").exists()
@@ -255,14 +258,7 @@ def test_a_root_that_cannot_be_checked_is_a_typed_error_of_every_call(
         def stat(self, path: str) -> FileStat | None:
             raise OSError(code, os.strerror(code), path)
 
-    store = open_store(f"file://{tmp_path}", env=Env(files=Unreachable()))
-    calls: list[Callable[[], object]] = [
-        lambda: store.read("a", deadline_ns=deadline_ns),
-        lambda: store.list("", deadline_ns=deadline_ns),
-        lambda: store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns),
-        lambda: store.create("a", b"x", deadline_ns=deadline_ns),
-    ]
-    for call in calls:
+    for call in calls_of(open_store(f"file://{tmp_path}", env=Env(files=Unreachable())), deadline_ns):
         with pytest.raises(expected):
             call()
 
