@@ -5,9 +5,9 @@ Only plugins can read a section. All functions raise CorruptIndexError if the fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
@@ -18,8 +18,10 @@ from stratalog.cli.dump.source import PIECE_BYTES, Source, zeros_from
 from stratalog.cli.output import moment
 from stratalog.errors import CorruptIndexError
 from stratalog.segment.extra_index_file import unpack_extras
-from stratalog.segment.section_file import FileSection
+from stratalog.segment.section_file import FileSection, ReadBytes
 from stratalog.spi.indexes import IndexFormat, IndexRole
+
+T = TypeVar("T")
 
 _ANY_OFFSET: Final = (1 << 63) - 1
 _ANY_SIZE: Final = 1 << 31
@@ -77,12 +79,16 @@ def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int
             raise damage
 
 
+def _unpacked(file: FileDump, unpack: Callable[[ReadBytes, int], T | None], kind: str) -> T:
+    contents = unpack(file.source.read, file.source.size_bytes)
+    if contents is None:
+        raise CorruptIndexError(f"this is not {kind}: its end is wrong", file.label, file.source.size_bytes)
+    return contents
+
+
 def dump_extras(file: FileDump) -> None:
     """Show the indexes of an ``.extra`` file, one on each line."""
-    extras = unpack_extras(file.source.read, file.source.size_bytes)
-    if extras is None:
-        text = "this is not a file of extra indexes: its end is wrong"
-        raise CorruptIndexError(text, file.label, file.source.size_bytes)
+    extras = _unpacked(file, unpack_extras, "a file of extra indexes")
     segment = extras.identity
     bounds = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
     file.title(f"extra indexes of the segment {bounds}")
@@ -91,10 +97,7 @@ def dump_extras(file: FileDump) -> None:
 
 def dump_digest(file: FileDump) -> None:
     """Show the sections of a ``.digest`` file, one on each line."""
-    digest = unpack_digest(file.source.read, file.source.size_bytes)
-    if digest is None:
-        text = "this is not a digest file: its end is wrong"
-        raise CorruptIndexError(text, file.label, file.source.size_bytes)
+    digest = _unpacked(file, unpack_digest, "a digest file")
     segment = digest.identity
     due = "" if digest.due_ms == NEVER_MS else f", due {moment(digest.due_ms)}"
     bounds = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
