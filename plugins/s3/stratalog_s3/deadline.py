@@ -21,8 +21,13 @@ def seconds_left(clock: Clock, deadline_ns: int, key: str) -> float:
     """Return the seconds until the monotonic time ``deadline_ns``. Raise StoreTimeoutError if it has passed."""
     remaining_ns = deadline_ns - clock.monotonic_ns()
     if remaining_ns <= 0:
-        raise StoreTimeoutError("the deadline has passed before the request", key)
+        raise passed_deadline(key)
     return remaining_ns / 1e9
+
+
+def passed_deadline(key: str) -> StoreTimeoutError:
+    """Return the error of a request that was not sent, because its deadline had passed."""
+    return StoreTimeoutError("the deadline has passed before the request", key)
 
 
 class Pending(Generic[T]):

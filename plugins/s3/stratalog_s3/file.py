@@ -21,7 +21,6 @@ from stratalog.errors import (
     ReadOnlyError,
     StoreError,
     StorePermissionError,
-    StoreTimeoutError,
 )
 from stratalog.spi import (
     Buffer,
@@ -35,6 +34,7 @@ from stratalog.spi import (
     OpenContext,
     UnfinishedUpload,
 )
+from stratalog_s3.deadline import passed_deadline
 from stratalog_s3.failures import convert_error
 from stratalog_s3.location import MAX_NAME_BYTES, Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
@@ -216,7 +216,7 @@ class FileStore(ObjectStore):
 
     def _check_deadline(self, deadline_ns: int, key: str) -> None:
         if self._clock.monotonic_ns() >= deadline_ns:
-            raise StoreTimeoutError("the deadline has passed before the request", key)
+            raise passed_deadline(key)
 
     def _writable(self, key: str, deadline_ns: int, *, make_folder: bool = True) -> str:
         if self._read_only:
