@@ -6,21 +6,19 @@ extra indexes: bytes that fail a check count as missing.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from crc32c import crc32c
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import CorruptIndexError, SegmentGoneError
+from stratalog.errors import CorruptIndexError
 from stratalog.model.batches import Buffer
-from stratalog.model.names import EXTRA_SUFFIX
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.registry.guard import Guard
 from stratalog.segment.components import Components
@@ -30,10 +28,6 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
 from stratalog.segment.section_file import FileSection, Identity, ReadBytes, SectionForm
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
-from stratalog.spi.segment_store import SegmentFile
-
-if TYPE_CHECKING:
-    from stratalog.segment.segment import Segment
 
 _LOGGER: Final = logging.getLogger(__name__)
 MAX_INDEX_BYTES: Final = 64 << 20
@@ -94,41 +88,6 @@ def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
         if directory is None
         else PackedExtras(directory.identity, {section.name: section for section in directory.sections})
     )
-
-
-def read_stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
-    """Return the extra indexes of a closed segment from the file beside it, by label.
-
-    Missing and damaged indexes are left out. The result is empty if there is no such file, or if the file was made for
-    other bytes than the segment has now.
-    """
-    try:
-        with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
-            packed_extras = _read_current(segment, file)
-            data_by_label = (
-                {} if packed_extras is None else {label: packed_extras.index(label, file.read) for label in labels}
-            )
-    except SegmentGoneError:  # no such file, or the segment was deleted: then its reads fail too
-        return {}
-    return {label: data for label, data in data_by_label.items() if data is not None}
-
-
-def read_stored_labels(segment: Segment) -> tuple[str, ...]:
-    """Return the labels in the extra index file of a closed segment, without reading the indexes.
-
-    The result is empty if there is no such file, or if the file was made for other bytes than the segment has now.
-    """
-    try:
-        with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
-            packed_extras = _read_current(segment, file)
-    except SegmentGoneError:
-        return ()
-    return () if packed_extras is None else tuple(packed_extras.sections)
-
-
-def _read_current(segment: Segment, file: SegmentFile) -> PackedExtras | None:
-    packed_extras = unpack_extras(file.read, file.size_bytes)
-    return packed_extras if packed_extras is not None and packed_extras.identity == Identity.of(segment) else None
 
 
 # --- creation --------------------------------------------------------------------------------------------------------

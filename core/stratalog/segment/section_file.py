@@ -12,20 +12,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from crc32c import crc32c
 
 from stratalog.model.batches import Buffer
 from stratalog.model.segment_info import SegmentInfo
 
-if TYPE_CHECKING:
-    from stratalog.segment.segment import Segment  # segment imports extra_index_file, which imports this
-
 _HEAD: Final = struct.Struct("<IIqqqqI")  # size of the directory, number of sections, identity
 _CRC: Final = struct.Struct("<I")
-# These bytes hold the last batches with their CRCs or, for a large batch, the end of its records.
-_TAIL_BYTES: Final = 4096
 
 ReadBytes: TypeAlias = Callable[[int, int], Buffer]
 """Function of a position and a size (bytes) that reads bytes; it returns fewer at the end of the file."""
@@ -48,14 +43,6 @@ class Identity:
         ``tail_crc`` is 0, because objects in a tier never change and have their own hashes.
         """
         return cls(info.base_offset, info.end_offset, info.size_bytes, info.modified_ms, 0)
-
-    @classmethod
-    def of(cls, segment: Segment) -> Identity:
-        """Return the identity of a closed segment as it is now; raise SegmentGoneError if the segment was deleted."""
-        size_bytes = segment.size_bytes
-        start = max(size_bytes - _TAIL_BYTES, 0)
-        tail_crc = crc32c(segment.read(start, size_bytes - start))
-        return cls(segment.base_offset, segment.end_offset, size_bytes, segment.file.modified_ms, tail_crc)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
+from crc32c import crc32c
+
 from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
-from stratalog.model.names import LOG_SUFFIX, segment_file
+from stratalog.model.names import EXTRA_SUFFIX, LOG_SUFFIX, segment_file
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import FileSlice
 from stratalog.registry.guarded_parts import place_in
 from stratalog.segment.components import Components
-from stratalog.segment.extra_index_file import read_stored_extras
+from stratalog.segment.extra_index_file import PackedExtras, unpack_extras
 from stratalog.segment.index_entries import rebuild_entries
 from stratalog.segment.readable import KeepsReadPosition
+from stratalog.segment.section_file import Identity
 from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1  # maximum size of an index file
 DOUBTED: Final = frozenset({"damaged"})  # not a label: marks a segment with a damaged extra index
+# These bytes hold the last batches with their CRCs or, for a large batch, the end of its records.
+_TAIL_BYTES: Final = 4096
 _NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # shared by the many segments with nothing to store here
 
@@ -153,6 +158,13 @@ class Segment(KeepsReadPosition):
             size_bytes = min(size_bytes, self._size_bytes - position)
         return self.file.read(self.start + position, size_bytes)
 
+    def identity(self) -> Identity:
+        """Return the identity of the bytes of a closed segment; raise SegmentGoneError if the segment was deleted."""
+        size_bytes = self.size_bytes
+        start = max(size_bytes - _TAIL_BYTES, 0)
+        tail_crc = crc32c(self.read(start, size_bytes - start))
+        return Identity(self.base_offset, self.end_offset, size_bytes, self.file.modified_ms, tail_crc)
+
     def read_over(self, position: int, buffer: memoryview) -> memoryview:
         """Read from ``position`` into ``buffer``, at most ``len(buffer)`` bytes; return the filled part."""
         target = buffer[: max(0, min(len(buffer), self.size_bytes - position))]
@@ -195,6 +207,25 @@ class Segment(KeepsReadPosition):
         if self._token is None:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return data
+
+    def stored_extras(self, labels: Collection[str] | None = None) -> dict[str, bytes]:
+        """Return the extra indexes of a closed segment from the file beside it, by label; None means all labels.
+
+        Missing and damaged indexes are left out. The result is empty if there is no such file, or if the file was made
+        for other bytes than the segment has now.
+        """
+        with suppress(SegmentGoneError), self._open_extras() as (file, extras):
+            indexes = {
+                label: extras.index(label, file.read) for label in (extras.sections if labels is None else labels)
+            }
+            return {label: data for label, data in indexes.items() if data is not None}
+        return {}
+
+    def stored_extra_labels(self) -> frozenset[str]:
+        """Return the labels in the file of extra indexes, without reading the indexes; see ``stored_extras``."""
+        with suppress(SegmentGoneError), self._open_extras() as (_, extras):
+            return frozenset(extras.sections)
+        return frozenset()
 
     def stored_entries(self, role: IndexRole) -> bytes:
         """Return the entries of an index as they are in its file now, right or wrong; empty if there is no file.
@@ -279,10 +310,21 @@ class Segment(KeepsReadPosition):
         self.known_extras = labels
 
     def _read_extra(self, label: str) -> bytes:
-        data = read_stored_extras(self, [label]).get(label)
+        data = self.stored_extras([label]).get(label)
         if data is None and label in self.known_extras:
             self.known_extras = DOUBTED
         return data or b""
+
+    @contextmanager
+    def _open_extras(self) -> Iterator[tuple[SegmentFile, PackedExtras]]:
+        """Open the file of extra indexes; if it was made for other bytes than the segment has now, it has no sections.
+
+        Raise SegmentGoneError if there is no such file, or if the segment was deleted; then its reads fail, too.
+        """
+        with closing(self.files.open_segment(self.file_name(EXTRA_SUFFIX))) as file:
+            extras = unpack_extras(file.read, file.size_bytes)
+            identity = self.identity()
+            yield file, extras if extras is not None and extras.identity == identity else PackedExtras(identity, {})
 
     def _uncache(self) -> None:
         names = (*self.components.indexes, *self.components.extras.labels, *self.known_extras)
@@ -293,9 +335,9 @@ class Segment(KeepsReadPosition):
 
     def _close_indexes(self) -> None:
         try:
-            with ExitStack() as closing:
+            with ExitStack() as stack:
                 for index in self.indexes().values():
-                    closing.callback(index.close)
+                    stack.callback(index.close)
         finally:
             self._index_files = ()
 

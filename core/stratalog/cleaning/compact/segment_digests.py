@@ -102,7 +102,7 @@ class SegmentDigests:
         kinds = {section.name for section in digest.sections}
         if not filters or any(record_filter.digest_kind not in kinds for record_filter in filters):
             return None
-        if digest.identity != Identity.of(segment):
+        if digest.identity != segment.identity():
             return None
         with contextlib.closing(self._files.open_segment(_name(segment.base_offset))) as file:
             for section in digest.sections:
@@ -165,7 +165,7 @@ class DigestWriter:
         """
         segment = next((item for item in self._log.view().segments if item.base_offset == self._base), None)
         try:
-            identity = None if segment is None else Identity.of(segment)
+            identity = None if segment is None else segment.identity()
         except SegmentGoneError:
             identity = None
         if identity is None:  # truncated or deleted meanwhile

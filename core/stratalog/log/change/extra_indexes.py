@@ -16,7 +16,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.names import EXTRA_SUFFIX, TopicPartition, parse_segment_file
 from stratalog.model.segment_info import SegmentInfo
 from stratalog.segment.components import Components
-from stratalog.segment.extra_index_file import build_extras, pack_extras, read_stored_extras, read_stored_labels
+from stratalog.segment.extra_index_file import build_extras, pack_extras
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.section_file import Identity
 from stratalog.segment.segment import DOUBTED, Segment
@@ -91,21 +91,21 @@ def pack_stored_extras(segment: Segment, info: SegmentInfo) -> bytes:
 
     Missing indexes are not built, because another process may own the log's folder.
     """
-    indexes = read_stored_extras(segment, read_stored_labels(segment))
+    indexes = segment.stored_extras()
     return b"".join(pack_extras(Identity.in_tier(info), indexes)) if indexes else b""
 
 
 def _make(state: LogState, segment: Segment, components: Components, config: TopicConfig) -> int:
     """Write one segment's extra index file if it is out of date; return the written size (bytes), or 0."""
     labels = frozenset(components.extras.labels)
-    if segment.known_extras is not DOUBTED and frozenset(read_stored_labels(segment)) == labels:
+    if segment.known_extras is not DOUBTED and segment.stored_extra_labels() == labels:
         segment.known_extras = labels
         return 0
-    identity = Identity.of(segment)
-    indexes = _complete(segment, read_stored_extras(segment, labels), components, config)
+    identity = segment.identity()
+    indexes = _complete(segment, segment.stored_extras(labels), components, config)
     with state.lock:
         state.health.check_writable()
-        if all(current is not segment for current in state.writes.segments[:-1]) or Identity.of(segment) != identity:
+        if all(current is not segment for current in state.writes.segments[:-1]) or segment.identity() != identity:
             return 0
         size_bytes = _write(segment, pack_extras(identity, indexes))
         segment.note_extras_made(labels)
@@ -124,7 +124,7 @@ def _complete(
 
 
 def _read_stored(segment: ReadableSegment, components: Components) -> dict[str, bytes]:
-    return read_stored_extras(segment, components.extras.labels) if isinstance(segment, Segment) else {}
+    return segment.stored_extras(components.extras.labels) if isinstance(segment, Segment) else {}
 
 
 def _write(segment: Segment, pieces: list[Buffer]) -> int:

@@ -25,7 +25,7 @@ from stratalog.log.log import Log
 from stratalog.model.names import DIGEST_SUFFIX, LOG_SUFFIX
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
-from stratalog.segment.section_file import Identity
+from stratalog.segment.segment import Segment
 from stratalog.spi import CleanupPolicy, LogSummary, RecordFilter, Rewrite, RewriteJob
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.power_loss import Image, PowerLossVfs
@@ -490,8 +490,8 @@ def test_a_loss_of_power_leaves_no_wrong_digest(
 
     This holds even if restored files have the modification time of the deleted files.
     """
-    identity_of = Identity.of
-    monkeypatch.setattr(Identity, "of", lambda segment: replace(identity_of(segment), modified_ms=0))
+    identity_of = Segment.identity
+    monkeypatch.setattr(Segment, "identity", lambda segment: replace(identity_of(segment), modified_ms=0))
     search = Search(tmp_path, installed, seed)
     search.run()
     assert search.checked > 10
