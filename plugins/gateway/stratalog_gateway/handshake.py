@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+from stratalog.errors import ConfigError, PluginImportError
+from stratalog.spi import Clock
 from stratalog_gateway.connection import Requests, send_now
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import Dispatch, SaslRequests
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client, Permissions
 from stratalog_gateway.security.endpoints import Endpoint
-from stratalog_gateway.security.mechanisms import enabled_mechanisms
+from stratalog_gateway.security.mechanisms import Mechanism, OAuthBearer, Plain, Scram
+from stratalog_gateway.security.security_settings import OAUTHBEARER, PLAIN, SecuritySection
 from stratalog_gateway.security.tls import TlsContext, certificate_subject, principal_mapping
+from stratalog_gateway.security.users import Users
+from stratalog_gateway.security.watched_files import EditedFile
 
 _NO_CERTIFICATES: Final = "none"
 
@@ -64,3 +70,39 @@ class _PlainRequests:
 
     def __call__(self, frame: memoryview) -> Response:
         return self._dispatch(frame, self._client)
+
+
+def enabled_mechanisms(
+    settings: SecuritySection, users: EditedFile[Users] | None, clock: Clock
+) -> Mapping[str, Callable[[], Mechanism]]:
+    """Return the enabled mechanisms by name, each as a function that begins an authentication.
+
+    Raises:
+        ConfigError: no mechanism is enabled, the keys of OAUTHBEARER are missing or wrong, or ``users`` is None
+            although PLAIN or SCRAM is enabled.
+        PluginImportError: OAUTHBEARER is enabled, and PyJWT is not installed.
+    """
+    if not settings.mechanisms:
+        raise ConfigError("sasl.enabled.mechanisms is empty: a listener with SASL needs a mechanism")
+    factories: dict[str, Callable[[], Mechanism]] = {}
+    if set(settings.mechanisms) - {OAUTHBEARER}:
+        if users is None:
+            raise ConfigError("users.file is not set: PLAIN and SCRAM need a file of users").advised(
+                "create one with `stratalog users add`"
+            )
+        factories = {name: partial(_make_mechanism, name, users) for name in settings.mechanisms}
+    if OAUTHBEARER in settings.mechanisms:
+        factories[OAUTHBEARER] = partial(OAuthBearer, _token_check(settings, clock))
+    return {name: factories[name] for name in settings.mechanisms}
+
+
+def _make_mechanism(name: str, users: EditedFile[Users]) -> Mechanism:
+    return Plain(users.current) if name == PLAIN else Scram(name, users.current)
+
+
+def _token_check(settings: SecuritySection, clock: Clock) -> Callable[[str], tuple[str, int]]:
+    try:
+        from stratalog_gateway.security.tokens import TokenCheck  # noqa: PLC0415 - PyJWT is an extra
+    except ImportError as error:
+        raise PluginImportError("PyJWT is not installed", "gateway", "stratalog[gateway-oauth]") from error
+    return TokenCheck(settings, clock)

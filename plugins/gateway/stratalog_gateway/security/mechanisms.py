@@ -12,15 +12,10 @@ import hmac
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
-from stratalog.errors import ConfigError, PluginImportError
-from stratalog.spi import Clock
-from stratalog_gateway.security.security_settings import OAUTHBEARER, PLAIN, SecuritySection
 from stratalog_gateway.security.users import ALGORITHMS, DEFAULT_ITERATIONS, Credential, Users, normalize
-from stratalog_gateway.security.watched_files import EditedFile
 
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
 _PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
@@ -205,39 +200,3 @@ def _unknown_user(mechanism: str, name: str) -> Credential:
     salt = hmac.digest(_SECRET, normalize(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size
     return Credential(mechanism, salt, bytes(size), bytes(size), DEFAULT_ITERATIONS)
-
-
-def enabled_mechanisms(
-    settings: SecuritySection, users: EditedFile[Users] | None, clock: Clock
-) -> Mapping[str, Callable[[], Mechanism]]:
-    """Return the enabled mechanisms by name, each as a function that begins an authentication.
-
-    Raises:
-        ConfigError: no mechanism is enabled, the keys of OAUTHBEARER are missing or wrong, or ``users`` is None
-            although PLAIN or SCRAM is enabled.
-        PluginImportError: OAUTHBEARER is enabled, and PyJWT is not installed.
-    """
-    if not settings.mechanisms:
-        raise ConfigError("sasl.enabled.mechanisms is empty: a listener with SASL needs a mechanism")
-    factories: dict[str, Callable[[], Mechanism]] = {}
-    if set(settings.mechanisms) - {OAUTHBEARER}:
-        if users is None:
-            raise ConfigError("users.file is not set: PLAIN and SCRAM need a file of users").advised(
-                "create one with `stratalog users add`"
-            )
-        factories = {name: partial(_make_mechanism, name, users) for name in settings.mechanisms}
-    if OAUTHBEARER in settings.mechanisms:
-        factories[OAUTHBEARER] = partial(OAuthBearer, _token_check(settings, clock))
-    return {name: factories[name] for name in settings.mechanisms}
-
-
-def _make_mechanism(name: str, users: EditedFile[Users]) -> Mechanism:
-    return Plain(users.current) if name == PLAIN else Scram(name, users.current)
-
-
-def _token_check(settings: SecuritySection, clock: Clock) -> Callable[[str], tuple[str, int]]:
-    try:
-        from stratalog_gateway.security.tokens import TokenCheck  # noqa: PLC0415 - PyJWT is an extra
-    except ImportError as error:
-        raise PluginImportError("PyJWT is not installed", "gateway", "stratalog[gateway-oauth]") from error
-    return TokenCheck(settings, clock)

@@ -17,9 +17,10 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
 from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import SaslRequests
+from stratalog_gateway.handshake import enabled_mechanisms
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.endpoints import Endpoint, SecurityProtocol
-from stratalog_gateway.security.mechanisms import OAuthBearer, enabled_mechanisms
+from stratalog_gateway.security.mechanisms import OAuthBearer
 from stratalog_gateway.security.users import load_users, save_users
 from stratalog_gateway.security.watched_files import EditedFile
 from stratalog_gateway.settings import GatewaySection
