@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -202,10 +203,21 @@ def _run(argv: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
+_DIRECTORY_ARGUMENTS: Final = ("directories", "location", "files", "uri")
+_ARGUMENT_NAMES: Final = {"--dir": _DIRECTORY_ARGUMENTS, "-d": _DIRECTORY_ARGUMENTS, "--tier": ("uri",)}
+"""Options of some commands, and the arguments that other commands have instead of them."""
+
+
 def _advised(error: click.ClickException) -> click.ClickException:
-    """Return ``error``; if a command with ``--dir`` got an extra argument, return an error that advises ``--dir``."""
+    """Return ``error``, or an error with advice if an option should be an argument, or an argument an option."""
     from stratalog.cli.parameters import NamedPath  # noqa: PLC0415 - only errors need it
 
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        arguments = {item.name: item for item in error.ctx.command.params if isinstance(item, click.Argument)}
+        for name in _ARGUMENT_NAMES.get(error.option_name, ()):
+            if name in arguments:
+                metavar = arguments[name].make_metavar(error.ctx).strip("[].")
+                return click.UsageError(f"{error.message} Use the argument {metavar}", error.ctx)
     if not (isinstance(error, click.UsageError) and error.message.startswith("Got unexpected extra argument")):
         return error
     extra = error.message.partition("(")[2].removesuffix(")")

@@ -315,6 +315,25 @@ def test_a_directory_as_an_argument_too_many_is_advised_to_be_an_option(
     assert "Name a log directory by --dir DIRECTORY" in refused(["consume", "orders", "my data"], capsys)
 
 
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [
+        (["sql", "select 1", "--dir", "data"], "PATH|URI"),
+        (["report", "-d", "data"], "PATH|URI"),
+        (["archive", "--dir", "kafka"], "KAFKA_LOG_DIR"),
+        (["archive", "kafka", "--tier", "file:///bucket"], "URI"),
+        (["dump", "--dir", "data"], "FILES"),
+        (["tier", "cost", "--tier", "file:///bucket"], "URI"),
+        (["serve", "--dir", "data"], "DIR"),
+    ],
+    ids=label,
+)
+def test_the_option_of_another_command_is_advised_to_be_an_argument(
+    command: list[str], argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(command, capsys).endswith(f". Use the argument {argument}\n")
+
+
 @pytest.mark.parametrize("option", ["--verify", "--hlp", "--nothing-like-it"])
 def test_an_option_instead_of_a_command_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{option!r}" in refused(["--", option], capsys)
