@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -42,12 +42,11 @@ _COLUMNS: Final[Columns[ArchivedLog]] = {
 }
 
 
-def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Callable[[str], bool]:
+def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | None) -> re.Pattern[str] | None:
     try:
-        pattern = re.compile(".*" if value is None else value)
+        return None if value is None else re.compile(value)
     except re.error as error:
         raise click.BadParameter(f"not a regular expression: {error}") from error
-    return lambda topic: pattern.fullmatch(topic) is not None
 
 
 @click.command()
@@ -58,7 +57,7 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
     help="Keep running, and copy each segment after the broker has closed it. Ctrl-C stops the command.",
 )  # fmt: skip
 @click.option(
-    "--topics", "wants", metavar="PATTERN", callback=_pattern,
+    "--topics", "pattern", metavar="PATTERN", callback=_pattern,
     help="Archive only topics whose name matches this regular expression.",
 )  # fmt: skip
 @click.option(
@@ -79,7 +78,7 @@ def archive(
     directories: tuple[str, ...],
     place: TierPlace,
     *,
-    wants: Callable[[str], bool],
+    pattern: re.Pattern[str] | None,
     follow: bool,
     interval: float,
     layout: str | None,
@@ -107,7 +106,7 @@ def archive(
         copy_rate = CopyRate(rate, host.env.clock)
         plan = ArchivePlan(
             config=_topic_config(host, settings, layout),
-            wants=wants,
+            wants=lambda topic: pattern is None or pattern.fullmatch(topic) is not None,
             skip_gaps=skip_gaps,
             wait_for=lambda size_bytes: copy_rate.take(size_bytes, lambda: True),
             progress=None if follow else stack.enter_context(output.bytes_progress("archiving")),
@@ -115,7 +114,10 @@ def archive(
         tier = stack.enter_context(open_tier(host, place.uri, place.tier_options, read_only=False))
         archiver = Archiver(stores, tier, host.components(TopicConfig()), plan)
         run = _Run(output, archiver, host.env.clock, settings.engine)
-        return run.follow(round(interval * 1000)) if follow else run.once()
+        code = run.follow(round(interval * 1000)) if follow else run.once()
+        if pattern is not None and not run.has_logs:
+            output.note(f"no topic matches --topics {pattern.pattern}: the pattern must match the whole name")
+        return code
 
 
 def _topic_config(host: ComponentHost, settings: Settings, layout: str | None) -> TopicConfig:
@@ -135,6 +137,11 @@ class _Run:
         self._collection = TierCollection(settings.tier_history_ms)
         self._collect_ns = settings.collect_interval_ms * 1_000_000
         self._total: dict[TopicPartition, ArchivedLog] = {}
+
+    @property
+    def has_logs(self) -> bool:
+        """True if a pass had at least one log."""
+        return bool(self._total)
 
     def once(self) -> int:
         """Run passes, at most ``_TRIES``, until no file has changed during a pass. Return the exit code."""

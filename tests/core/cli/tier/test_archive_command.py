@@ -68,6 +68,13 @@ def test_topics_are_chosen_by_a_pattern_that_fits_whole_names(
     assert [item["topic"] for item in printed_items(capsys)] == topics
 
 
+def test_a_pattern_without_a_topic_is_reported(source: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["archive", str(source), target, "--topics", "order"]) == 0
+    assert "no topic matches --topics order: the pattern must match the whole name" in capsys.readouterr().err
+    assert run(["archive", str(source), target, "--topics", "orders"]) == 0
+    assert "no topic matches" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("layout", ["single", "plain", "chunked"])
 def test_every_layout_keeps_the_records_and_a_gap(
     source: Path, target: str, layout: str, capsys: pytest.CaptureFixture[str]
