@@ -193,6 +193,11 @@ class TierPlace:
         ):
             yield tier
 
+    def check_uri(self) -> None:
+        """Raise ConfigError if ``uri`` is not a URI."""
+        if "://" not in self.uri:
+            raise ConfigError(f"tier {self.uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
+
     def check_logs(self) -> None:
         """Raise ConfigError if the tier has no logs, for example because the URI has a wrong prefix."""
         with self.open_tier(read_only=True) as tier:
@@ -208,8 +213,7 @@ class TierPlace:
 
     def reader(self) -> Reader:
         """Open a reader of the tier alone; raise ConfigError if ``uri`` is not a URI."""
-        if "://" not in self.uri:
-            raise ConfigError(f"tier {self.uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
+        self.check_uri()
         return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
 
 

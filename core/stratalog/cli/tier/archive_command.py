@@ -50,7 +50,7 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 
 @click.command()
-@click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, required=True, type=NamedPath())
+@click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, type=NamedPath())
 @uri_options
 @click.option(
     "--follow", is_flag=True,
@@ -94,6 +94,9 @@ def archive(
     The exit code is 1 if a closed segment could not be archived. It is 2 if the command could not start, or stopped
     because the store failed.
     """
+    if not directories:
+        raise click.UsageError("name at least one log directory, and then the URI of the tier")
+    place.check_uri()
     settings = place.settings()
     check_tier_is_outside(place.uri, settings.engine, directories)
     with ExitStack() as stack:

@@ -103,6 +103,8 @@ def test_every_layout_keeps_the_records_and_a_gap(
         (["{source}/missing", "{target}"], "no such directory"),
         (["{source}/orders-0", "{target}"], "orders-0: use its log directory"),
         (["{source}", "{source}/bucket"], "is not a URI"),
+        (["{target}", "{source}"], "kafka' is not a URI"),
+        (["{source}"], "name at least one log directory, and then the URI of the tier"),
         (["{source}", "file://{source}/bucket"], "is inside the log directory"),
         (["{source}", "{target}/missing"], "create the bucket or folder"),
         (["{source}", "{target}", "--layout", "cubic"], "cubic"),
