@@ -65,6 +65,8 @@ def list_tier(output: Output, place: TierPlace, topic: str | None, partition: in
             for log in logs:
                 output.table("segments", SEGMENT_COLUMNS, _segments(log, version))
             return 0
+        if not logs:
+            output.note(str(place.no_logs_error()))
         rows = [_log_row(log) for log in logs]
         output.table("logs", LOG_COLUMNS, rows)
         return 1 if any(row[-1] for row in rows) else 0

@@ -79,6 +79,11 @@ def test_wrong_arguments_are_explained(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_tier_without_logs_is_listed_with_advice(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tier", "ls", bucket.as_uri()]) == 0
+    assert f"there are no logs in {bucket.as_uri()}: correct the URI" in capsys.readouterr().err
+
+
 def test_a_damaged_root_is_named_and_the_others_are_listed(
     uri: str, bucket: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
