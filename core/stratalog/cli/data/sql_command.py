@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from decimal import Decimal
 from importlib import import_module
@@ -78,7 +79,18 @@ def sql(
             for dataset in datasets:
                 if dataset.error is not None:
                     raise dataset.error from error
-            raise ConfigError(f"the query failed: {error}") from error
+            raise ConfigError(f"the query failed: {error}{_quoting_advice(query, topics, str(error))}") from error
+
+
+def _quoting_advice(query: str, topics: Iterable[str], reason: str) -> str:
+    """Return a line with the names that a failed query must have in double quotes; empty if there are none."""
+    names = [
+        name
+        for name in ("offset", *topics)
+        if re.search(rf'(?<!["\w]){re.escape(name)}(?!["\w])', query)
+        and (not name.isidentifier() or f'at or near "{name}"' in reason)
+    ]
+    return f"\nput these names in double quotes: {', '.join(map(_name, names))}" if names else ""
 
 
 def _print(connection: Any, query: str, output: Output, kind: str | None, file: str | None, *, as_csv: bool) -> None:

@@ -142,6 +142,8 @@ def test_a_long_result_is_cut_in_a_table_alone(folder: Path) -> None:
         ("choose 1", (), ConfigError, "syntax error"),
         ("select * from nothing", (), ConfigError, "nothing"),
         ("", (), ConfigError, "use a SELECT"),
+        ("select 1 from odd-name", (), ConfigError, 'put these names in double quotes: "odd-name"'),
+        ("select 1 from orders where offset > 3", (), ConfigError, 'put these names in double quotes: "offset"'),
         ("select 1", ("-o", "x.txt"), ConfigError, r"\.parquet"),
         ("select 1", ("--values", "json"), ConfigError, "TOPIC=json"),
         ("select 1", ("--values", "nothing=json"), UnknownTopicError, "no topic nothing"),
@@ -162,6 +164,12 @@ def test_mistakes_are_named(
     result = run(query, folder, *arguments)
     assert isinstance(result.exception, error)
     assert text.replace("\\", "") in str(result.exception)
+
+
+def test_quotes_are_not_advised_for_other_mistakes(folder: Path) -> None:
+    result = run('select nothing, "offset" from "odd-name", orders', folder)
+    assert isinstance(result.exception, ConfigError)
+    assert "double quotes" not in str(result.exception)
 
 
 def test_damage_is_reported_as_by_other_commands(folder: Path) -> None:
