@@ -96,7 +96,7 @@ def offload_log(
     log: Log,
     remote: TierLog,
     may_begin: Callable[[int], bool] = lambda _: True,
-    topic: TopicNote | None = None,
+    describe_topic: Callable[[], TopicNote | None] = lambda: None,
     on_bytes: OnBytes = uncounted,
 ) -> OffloadResult:
     """Copy the closed segments below the last stable offset that are not in the tier yet.
@@ -108,7 +108,8 @@ def offload_log(
         log: log with closed segments.
         remote: the tier part of the log.
         may_begin: called with the size of each segment before its upload; False ends the offload before that segment.
-        topic: description of the topic, committed with the segments for readers of the tier; None for no description.
+        describe_topic: returns the description of the topic, which is committed with the segments for readers of the
+            tier; None for no description. Called only if segments are copied.
         on_bytes: called with the sizes of the pieces of segments that were sent.
 
     Raises:
@@ -141,7 +142,7 @@ def offload_log(
                     leader_epoch=view.leader_epoch,
                     log_start=view.offsets.log_start,
                     high_watermark=view.offsets.high_watermark,
-                    topic=topic,
+                    topic=describe_topic(),
                 )
         finally:
             log.maintenance.refresh_remote()  # even after an error: some segments may be committed

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from stratalog.cleaning.plan.retention import relieve
@@ -260,7 +261,7 @@ class TierDuties:
         while True:
             refused_bytes = 0
             with log.maintenance.cleaning.local.busy:
-                result = offload_log(log, remote, may_begin, self._opener.note_of(log.name.topic), on_bytes)
+                result = offload_log(log, remote, may_begin, partial(self._opener.note_of, log.name.topic), on_bytes)
             segments, size_bytes = segments + result.segments, size_bytes + result.size_bytes
             is_done = not refused_bytes or result.tier_end >= end_offset
             if is_done or not self._rate.take(refused_bytes, lambda: self._may_copy(log, remote)):

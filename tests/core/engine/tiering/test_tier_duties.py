@@ -14,6 +14,7 @@ import pytest
 
 from stratalog import Record, open_engine, open_reader
 from stratalog.engine.engine import Engine
+from stratalog.engine.open.log_opener import LogOpener
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.env.rate_limit import CopyRate
@@ -32,7 +33,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.testing.faults import FaultyVfs
 from stratalog.tier.commit.trim_change import ExpireReport
-from stratalog.tier.manifest.root import Head
+from stratalog.tier.manifest.root import Head, TopicNote
 from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector
@@ -67,6 +68,25 @@ def age(tmp_path: Path, clock: ManualClock, name: str = "data") -> None:
     """Set the modification times of the log files to the time of the clock."""
     for file in (tmp_path / name).rglob("*.log"):
         os.utime(file, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+
+
+def test_an_offload_without_waiting_segments_describes_no_topic(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described, describe_topic = list[str](), LogOpener.note_of
+
+    def note_of(opener: LogOpener, topic: str) -> TopicNote:  # it searches the folders of all logs
+        described.append(topic)
+        return describe_topic(opener, topic)
+
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", partitions=3, config={"remote.storage.enable": True})
+        fill(engine, 1)
+        monkeypatch.setattr(LogOpener, "note_of", note_of)
+        engine.offload()
+        assert described == ["t"], "only for the partition that has a segment to copy"
+        engine.offload()
+        assert described == ["t"]
 
 
 # --- rate, delay, lag --------------------------------------------------------------------------------------------
