@@ -11,7 +11,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import crc32c
 
@@ -49,6 +49,16 @@ def _crc32(data: Buffer) -> bytes:
 
 def _md5(data: Buffer) -> bytes:
     return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def sign_with_md5(request: Any, **_: object) -> None:
+    """Replace the checksum of a request by ``Content-MD5``. botocore calls the function before it signs the request.
+
+    botocore sends CRC-32 with each request that must have a checksum, and has no parameter for ``Content-MD5`` there.
+    """
+    for name in [name for name in request.headers if "checksum" in name.lower()]:
+        del request.headers[name]
+    request.headers["Content-MD5"] = base64.b64encode(_md5(request.body)).decode()
 
 
 CHECKSUMS: Final[Mapping[str, Checksum]] = MappingProxyType(

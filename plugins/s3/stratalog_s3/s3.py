@@ -22,7 +22,7 @@ from stratalog.spi import (
     UnfinishedUpload,
 )
 from stratalog_s3.bucket import Bucket
-from stratalog_s3.checksums import CHECKSUMS
+from stratalog_s3.checksums import CHECKSUMS, sign_with_md5
 from stratalog_s3.credentials import RotatingCredentials, rotating_session, take_provider
 from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import WRONG_ENDPOINT, Reply, convert_reply
@@ -227,7 +227,7 @@ class S3Store(StoreBase):
         filesystem = self._filesystem()
         if self._checked_filesystem is not filesystem:
             client = self._connect(filesystem, deadline_ns)
-            self._check_transport(client, filesystem.session)  # includes the environment and AWS's own files
+            self._prepare_client(client, filesystem.session)
             members = client.meta.service_model.operation_model("PutObject").input_shape.members
             if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(members):
                 raise PluginImportError(
@@ -238,9 +238,14 @@ class S3Store(StoreBase):
             self._checked_filesystem = filesystem
         return Bucket(filesystem, self._location.bucket, self._clock, deadline_ns, self._sent, self._renew)
 
-    def _check_transport(self, client: Any, session: Any) -> None:
-        """Raise ConfigError if requests would be insecure. If ``allow_http`` permits them, log a warning once."""
-        check_client(client, session)
+    def _prepare_client(self, client: Any, session: Any) -> None:
+        """Make a new client send the checksums of the settings.
+
+        Raise ConfigError if requests would be insecure. If ``allow_http`` permits them, log a warning once.
+        """
+        check_client(client, session)  # includes the environment and AWS's own files
+        if self._checksum is CHECKSUMS["md5"]:
+            client.meta.events.register("before-sign.s3.DeleteObjects", sign_with_md5)
         host = check_endpoint(client.meta.endpoint_url, allow_http=self._settings.allow_http)
         with self._lock:
             should_warn = bool(host) and not self._has_warned
@@ -260,7 +265,7 @@ class S3Store(StoreBase):
         if {"key", "session"} & set(self._options.reveal()):
             return False
         if filesystem.s3 is client:  # no other request has replaced the client meanwhile
-            self._check_transport(await filesystem.set_session(refresh=True), filesystem.session)
+            self._prepare_client(await filesystem.set_session(refresh=True), filesystem.session)
             await client.close()
         return True
 

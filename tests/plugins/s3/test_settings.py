@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import boto3
@@ -90,6 +93,36 @@ def test_every_kind_of_checksum_is_taken(
     store.create("m", b"{}", deadline_ns=deadline_ns)
     assert [info.size_bytes for info in store.list("", deadline_ns=deadline_ns)] == [size_bytes, 2]
     assert (Capability.CHECKSUM in store.capabilities) == (kind != "none")
+
+
+class _OldServer(BaseHTTPRequestHandler):
+    """Server that knows no checksum except ``Content-MD5``, and refuses to delete objects without it."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        md5 = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        is_valid = self.headers["Content-MD5"] == md5 and not any("checksum" in name.lower() for name in self.headers)
+        text = b"<DeleteResult/>" if is_valid else b"<Error><Code>MissingContentMD5</Code></Error>"
+        self.send_response(200 if is_valid else 400)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
+        pass
+
+
+def test_an_old_server_gets_md5_of_a_deletion(open_store: OpenStore, deadline_ns: int) -> None:
+    with HTTPServer(("127.0.0.1", 0), _OldServer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            options = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{server.server_port}"}
+            store = open_store("s3://bucket/prefix", options, section=section(checksum="md5"))
+            assert store.delete(["a", "b"], deadline_ns=deadline_ns) == {}
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_checksums_are_those_of_the_standards() -> None:
