@@ -130,6 +130,10 @@ class FsspecStore(StoreBase):
 
     in_process: ClassVar[bool] = False  # True if calls cannot hang; they then run on the caller's thread
 
+    def __init__(self, location: Location, options: SecretOptions, clock: Clock, *, read_only: bool) -> None:
+        super().__init__(location, options, clock, read_only=read_only)
+        self._folders = threading.Lock()  # concurrent calls of makedirs for one folder can fail
+
     @property
     def capabilities(self) -> Capability:
         """No capability, because ``create`` is not atomic, and fsspec lists whole folders."""
@@ -144,7 +148,7 @@ class FsspecStore(StoreBase):
         path = self._writable(key)
         with self._errors(key), self._discarding(path, key):
             if source.size_bytes <= PART_BYTES:
-                self._call("pipe_file", path, b"".join(counted_chunks(source, key)), deadline_ns=deadline_ns)
+                self._pipe(path, b"".join(counted_chunks(source, key)), deadline_ns)
             else:
                 self._put_spooled(path, source, key, deadline_ns)
         return ObjectInfo(key, source.size_bytes)
@@ -157,7 +161,7 @@ class FsspecStore(StoreBase):
                 self._call("info", path, deadline_ns=deadline_ns)
         except ObjectNotFoundError:
             with self._create_errors(key) as outcome:
-                self._call("pipe_file", path, bytes(data), deadline_ns=deadline_ns)
+                self._pipe(path, bytes(data), deadline_ns)
             return outcome[0]
         return Created.EXISTS
 
@@ -211,9 +215,7 @@ class FsspecStore(StoreBase):
 
         scheme = self._location.scheme
         try:  # no local variable contains the options, because a traceback may show local variables
-            filesystem, root = url_to_fs(
-                self.uri, **{**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
-            )
+            filesystem, root = url_to_fs(self.uri, **{**self._options.reveal(), "skip_instance_cache": True})
         except ImportError as error:
             raise PluginImportError(f"no library for {scheme}:// is installed ({error})", "s3") from error
         except (TypeError, ValueError, KeyError) as error:
@@ -221,6 +223,7 @@ class FsspecStore(StoreBase):
             raise ConfigError(f"{scheme}:// refuses these options: {text}") from self._options.safe_cause(error)
         except Exception as error:  # noqa: BLE001 - some libraries connect here, and their errors have no common type
             self._raise(error, self.uri)
+        filesystem.dircache.use_listings_cache = False  # as an option, SFTP would refuse it
         return filesystem, root.rstrip("/")
 
     def _root(self) -> str:
@@ -257,6 +260,17 @@ class FsspecStore(StoreBase):
         if filesystem.async_impl:
             return run(filesystem.loop, lambda: getattr(filesystem, f"_{name}")(path, *args, **kwargs), timeout_s)
         return run(get_loop(), lambda: asyncio.to_thread(getattr(filesystem, name), path, *args, **kwargs), timeout_s)
+
+    def _pipe(self, path: str, data: bytes, deadline_ns: int) -> None:
+        """Write a file. If its folder is missing, create the folder: over SFTP, the file system does not do this."""
+        try:
+            self._call("pipe_file", path, data, deadline_ns=deadline_ns)
+        except FileNotFoundError:
+            if self._location.scheme not in FILE_SCHEMES:
+                raise
+            with self._folders:
+                self._call("makedirs", path.rpartition("/")[0], exist_ok=True, deadline_ns=deadline_ns)
+            self._call("pipe_file", path, data, deadline_ns=deadline_ns)
 
     def _put_spooled(self, path: str, source: ByteSource, key: str, deadline_ns: int) -> None:
         with tempfile.NamedTemporaryFile(prefix="stratalog-upload-") as spool:

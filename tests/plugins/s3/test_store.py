@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.utils import infer_storage_options
 
 import stratalog_s3
 from stratalog.errors import ConfigError, ObjectNotFoundError, PluginImportError, StoreError, StoreTimeoutError
@@ -82,6 +84,35 @@ def test_a_failure_to_connect_is_a_typed_error_of_every_call(
     for call in calls:
         with pytest.raises(expected, match=str(failure)):
             call()
+
+
+class _SftpFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Files as over SFTP: the constructor refuses unknown options, and writes do not create folders."""
+
+    protocol = ("sftp", "ssh")
+
+    def __init__(self, host: str, password: str) -> None:
+        assert (host, password) == ("host", "a password")
+        super().__init__()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(infer_storage_options(path)["path"])
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+        return {"host": infer_storage_options(path)["host"]}
+
+
+def test_objects_are_stored_over_sftp(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(vars(sys.modules["fsspec.registry"])["_registry"], "sftp", _SftpFileSystem)
+    store = open_store(f"sftp://host{tmp_path}/tier", {"password": "a password"})
+    assert store.create("log/manifest/1", b"{}", deadline_ns=deadline_ns) is Created.CREATED
+    store.put_file("log/segments/1", BytesSource(b"records"), deadline_ns=deadline_ns)
+    assert [info.key for info in store.list("log/", deadline_ns=deadline_ns)] == ["log/manifest/1", "log/segments/1"]
+    assert store.read("log/segments/1", deadline_ns=deadline_ns) == b"records"
 
 
 def test_a_large_object_is_written_through_a_temporary_file(store: FsspecStore, deadline_ns: int) -> None:
