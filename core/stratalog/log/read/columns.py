@@ -85,7 +85,7 @@ def read_arrow(
         PluginImportError: pyarrow is not installed; the text names the extra.
         The errors of ``read_columns``.
     """
-    plan = plan_read(views(), components, start, end, isolation)
+    plan = plan_read(views, components, start, end, isolation)
     yield from read_planned_arrow(plan, views, components, plan.span, partition, columns)
 
 
@@ -217,7 +217,7 @@ def read_pieces(
     ``read_bytes`` is the size of a read. Closed segments for which ``is_without`` returns True are skipped. Raises the
     same errors as ``read_columns``.
     """
-    plan = plan_read(views(), components, start, end, isolation)
+    plan = plan_read(views, components, start, end, isolation)
     yield from _read_planned(plan, plan.span, views, components, decode_batches, read_bytes, is_without)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from stratalog.errors import SegmentGoneError
 from stratalog.log.read.columns import read_planned_arrow
 from stratalog.log.read.read_plan import ReadPlan, plan_read
 from stratalog.log.read.retry_read import ViewSource
@@ -36,8 +38,11 @@ def read_table(
     the same errors as ``read_arrow``. If several pieces fail, the error of the first of them is raised.
     """
     threads = components.limits.arrow_threads
-    plan = plan_read(views(), components, start, end, isolation)
-    spans = pieces_of(plan, components, threads) if threads > 1 else []
+    plan = plan_read(views, components, start, end, isolation)
+    spans: list[range] = []
+    if threads > 1:
+        with contextlib.suppress(SegmentGoneError):  # one thread then reads the whole range, with a newer view
+            spans = pieces_of(plan, components, threads)
 
     def read(span: range) -> list[pyarrow.RecordBatch]:
         return list(read_planned_arrow(plan, views, components, span, partition, columns))

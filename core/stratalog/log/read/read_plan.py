@@ -33,22 +33,36 @@ class ReadPlan(NamedTuple):
     meets_damage: bool
 
 
-def plan_read(view: LogView, components: Components, start: int, end: int | None, isolation: str) -> ReadPlan:
+def plan_read(views: ViewSource, components: Components, start: int, end: int | None, isolation: str) -> ReadPlan:
     """Return the plan of a read of [start, end), up to the isolation's bound. ``start`` 0 means the log start.
+
+    ``views`` returns the newest view. If a segment is removed or replaced while its transaction index is read, the plan
+    is made again with a newer view.
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
         ConfigError: ``isolation`` has an unknown value.
         StorageError: for read_committed, a transaction index cannot be read.
     """
-    if start == 0:
-        start = view.offsets.log_start
-    bound = view.checked_bound(start, isolation)
+    view, retry = views(), None
+    while True:
+        try:
+            return _plan_view(view, components, start, end, isolation)
+        except READ_ERRORS as error:
+            retry = retry or ReadRetry(views, view)
+            if not retry.should_retry(error, None):
+                raise
+            view = retry.view
+
+
+def _plan_view(view: LogView, components: Components, start: int, end: int | None, isolation: str) -> ReadPlan:
+    first_offset = start or view.offsets.log_start
+    bound = view.checked_bound(first_offset, isolation)
     stop = bound if end is None else min(end, bound)
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation == Isolation.READ_COMMITTED:
-        aborted = hidden_transactions(view, components, start, stop)
-    return ReadPlan(view, range(start, stop), aborted, end is None or end > stop)
+        aborted = hidden_transactions(view, components, first_offset, stop)
+    return ReadPlan(view, range(first_offset, stop), aborted, end is None or end > stop)
 
 
 def hidden_transactions(view: LogView, components: Components, start: int, end: int) -> tuple[AbortedTransaction, ...]:
