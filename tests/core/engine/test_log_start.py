@@ -146,6 +146,44 @@ def test_a_log_whose_deleted_records_are_lost_is_offloaded_in_its_leader_epoch(t
         assert [result.tier_end for result in engine.offload()] == [3]
 
 
+@pytest.mark.parametrize("watermark", ["written", "external"])
+def test_a_log_whose_last_records_are_lost_stays_in_the_leader_epoch_of_the_tier(
+    tmp_path: Path, watermark: str
+) -> None:
+    """The epoch began above the new log end. The engine once counted its own epoch in the tier as another writer's.
+
+    With ``external``, another replica may have led in that epoch, and its leader says in which epoch the log continues.
+    """
+    crash_dir, files, config = tmp_path / "left", PowerLossVfs(tmp_path), {"watermark": watermark}
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "data", tier=f"file://{tmp_path}/tier", env=Env(files=files), config=config) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        for _ in range(2):
+            log.append([Record(value=b"durable")], "durable")
+            log.roll()
+        if watermark == "external":
+            log.set_high_watermark(2)
+        engine.offload()
+        log.append([Record(value=b"lost")])
+        log.lead(3)
+        log.delete_records(1)
+        engine.apply_retention()  # commits in the new epoch
+        files.leave(crash_dir, None)
+    with open_engine(crash_dir / "data", tier=f"file://{crash_dir}/tier", config=config) as engine:
+        log = engine.log("t", 0)
+        assert (log.leader_epoch, log.offsets().log_end) == (3 if watermark == "written" else 0, 2)
+        if watermark == "external":
+            log.lead(4)
+        log.append([Record(value=b"next")])
+        log.roll()
+        if watermark == "external":
+            log.set_high_watermark(3)
+        assert [result.tier_end for result in engine.offload()] == [3]
+    with open_engine(crash_dir / "data", tier=f"file://{crash_dir}/tier", config=config) as engine:
+        assert engine.log("t", 0).leader_epoch == (3 if watermark == "written" else 4)
+
+
 def tiered_by_a_broker(folder: Path, log_start: int = 3) -> Path:
     """Return a directory as a broker with remote storage leaves it: [log_start, 10) is remote, [10, 16) is local."""
     with open_engine(folder) as engine:

@@ -115,7 +115,11 @@ class LogOpener:
         refusal = None if missing is None else _refusal(name, missing)
         files = directory.files_of(name)
         topic_id = self._topic_id(name, files)
-        load_request = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
+        load_request = replace(
+            request,
+            producer_expiration_ms=self._settings.producer_expiration_ms,
+            is_replicated=self._settings.watermark == Watermark.EXTERNAL,
+        )
         if refusal is not None:
             load_request = replace(load_request, writable=False)
         return Loading(

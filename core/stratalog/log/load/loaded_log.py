@@ -28,6 +28,7 @@ class LoadRequest:
         writable: if True, files are repaired and created. If False, no file is changed.
         producer_expiration_ms: ``producer.id.expiration.ms``. Producers that were silent for that long are not restored
             from snapshots.
+        is_replicated: True if other replicas may have led the log in later epochs (``watermark`` is external).
     """
 
     clean: bool
@@ -36,6 +37,7 @@ class LoadRequest:
     high_watermark: int | None
     writable: bool
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    is_replicated: bool = False
 
     @classmethod
     def of(cls, state: DirectoryState, name: TopicPartition, *, writable: bool) -> Self:

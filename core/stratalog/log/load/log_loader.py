@@ -156,8 +156,10 @@ class _Loader:
         loaded_log.recovery_point = end if request.clean else min(request.recovery_point, end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
         # store that epoch although nothing was appended in it, and epochs never decrease.
-        last = loaded_log.log_end + 1 if self.config.remote_storage_enable else loaded_log.log_end
-        loaded_log.epochs = loaded_log.epochs.truncate_from_end(last).truncate_from_start(floor)
+        epochs, has_tier = loaded_log.epochs, self.config.remote_storage_enable
+        loaded_log.epochs = epochs.truncate_from_end(end + 1 if has_tier else end).truncate_from_start(floor)
+        if has_tier and not request.is_replicated and loaded_log.epochs.latest < epochs.latest:
+            loaded_log.epochs = loaded_log.epochs.assign(epochs.latest, end)  # a power loss has removed its records
         if NEXT_EPOCH_FILE in self._list_names():
             loaded_log.epochs = add_next_epoch(loaded_log.epochs, self.files, loaded_log.log_end)
 
