@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from stratalog.errors import CorruptIndexError, PluginImportError, StorageError, UnknownComponentError
+from stratalog.errors import (
+    CorruptIndexError,
+    ObjectNotFoundError,
+    PluginImportError,
+    SegmentGoneError,
+    StorageError,
+    UnknownComponentError,
+)
 from stratalog.log.read.columns import cut_columns, read_pieces
-from stratalog.log.read.retry_read import ViewSource
-from stratalog.log.read.view import LogView
+from stratalog.log.read.retry_read import ReadRetry, ViewSource
 from stratalog.model.batches import BatchTable
 from stratalog.model.matching import rows_of_key
 from stratalog.model.records import Fields, Record
@@ -26,7 +32,7 @@ class SegmentExtra(NamedTuple):
     """An extra index of one segment. The segment has the offsets [base_offset, end_offset).
 
     If ``reader`` is None, the records must be read instead. It is None for the active segment, for a segment without an
-    index, and for an index that is damaged or empty.
+    index or removed during the iteration, and for an index that is damaged or empty.
     """
 
     base_offset: int
@@ -34,12 +40,13 @@ class SegmentExtra(NamedTuple):
     reader: ExtraIndexReader | None
 
 
-def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
+def segment_extras(views: ViewSource, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
     """Yield one item for each segment, oldest first, with the segment's extra index ``name``.
 
     A segment that is on local disk and in the tier is yielded once, for the local copy. Raises the same errors as
     ``LogReader.extra_index``.
     """
+    view = views()
     labels = [label for label in extras.labels if label.rpartition("@")[0] == name]
     if not labels:
         names = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
@@ -47,7 +54,12 @@ def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[Seg
             f"{view.name} has no extra index {name!r}, only: {names}; add it to index.extra of the topic"
         )
     for segment in view.readable():
-        reader = None if view.is_active(segment) else _reader(segment, labels[0], extras)
+        try:
+            reader = None if view.is_active(segment) else _reader(segment, labels[0], extras)
+        except (SegmentGoneError, ObjectNotFoundError) as error:
+            if not ReadRetry(views, view).should_retry(error, segment):
+                raise
+            reader = None  # another segment has the records now, or retention removed them
         yield SegmentExtra(segment.base_offset, segment.end_offset, reader)
 
 

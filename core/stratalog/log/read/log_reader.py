@@ -137,7 +137,7 @@ class LogReader(CheckedArguments, ABC):
                 reading: no index of this name is installed. The error is raised when the iteration begins.
             StorageError: the tier's list of segments cannot be read, or the log is closed.
         """
-        return segment_extras(self.view(), self.components.extras, name)
+        return segment_extras(self.view, self.components.extras, name)
 
     def to_arrow(
         self,

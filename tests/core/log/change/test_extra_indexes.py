@@ -12,7 +12,7 @@ import pytest
 from extra_indexes import ExtraPlugin, SetReader
 from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import CorruptBatchError, DiskFullError, PluginError, UnknownComponentError
+from stratalog.errors import CorruptBatchError, DiskFullError, PluginError, SegmentGoneError, UnknownComponentError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.messages.control import ControlType
@@ -110,6 +110,22 @@ def test_an_index_that_is_not_configured_does_not_exist(extra_bed: LogBed) -> No
         list(log.extra_index("valueset"))
     with pytest.raises(UnknownComponentError, match="no extra index 'nobody' is installed"):
         extra_bed.host.components(TopicConfig(index_extra=("nobody",)))
+
+
+def test_a_segment_that_is_removed_during_the_iteration_has_none(extra_bed: LogBed) -> None:
+    """The iteration once failed if compaction or retention removed one of the segments."""
+    log = extra_bed.open()
+    fill(log, "ab", "cd", "ef")
+    log.maintenance.make_extra_indexes()
+    entries = log.extra_index("keyset")
+    first = next(entries)
+    assert first.reader is not None
+    log.maintenance.raise_log_start(4)
+    assert log.maintenance.evict(4)
+    assert [(entry.base_offset, entry.reader is None) for entry in entries] == [(2, True), (4, False), (6, True)]
+    log.close()
+    with pytest.raises(SegmentGoneError):
+        next(log.extra_index("keyset"))
 
 
 def test_unneeded_files_are_deleted(extra_bed: LogBed) -> None:
