@@ -69,7 +69,8 @@ def erase(
             error.__cause__ = stopped
     pending = [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
     now_ms = log.components.env.clock.now_ms()
-    return EraseResult(log.name, erasure.end, tuple(erasure.segments), (*erasure.remnants, *pending), error, now_ms)
+    segments = tuple(sorted(erasure.segments, key=lambda segment: (segment.part, segment.base_offset)))
+    return EraseResult(log.name, erasure.end, segments, (*erasure.remnants, *pending), error, now_ms)
 
 
 @dataclass(slots=True)
@@ -92,22 +93,36 @@ class _Erasure:
     remnants: list[Remnant] = field(default_factory=list)
 
     def run(self) -> None:
-        """Erase the key on local disk, then in the tier; raise an error that ends the erasure early."""
+        """Erase the key in the tier, then on local disk; raise an error that ends the erasure early.
+
+        In this order, the newest record of the key is erased last. Otherwise, an error in between could leave an older
+        record of a key that a tombstone on local disk has deleted.
+        """
+        log, searched_end = self.log, -1
+        while not self._erase_above(searched_end):
+            start, searched_end = max(searched_end, 0), log.view().remote_end
+            assert self.tier is not None
+            self._erase_in_tier(self.tier, start)
+        if self.tier is not None and not log.is_leader:
+            self._search_tier()
+
+    def _erase_above(self, searched_end: int) -> bool:
+        """Erase the key on local disk, and return True if nothing below the end of the tier must be erased before.
+
+        ``searched_end`` is the exclusive end of the offsets that were erased in the tier; -1 if there are none.
+        """
         log = self.log
         with log.maintenance.cleaning.local.busy:
             if not log.maintenance.settle_remote():
                 raise StorageError(
                     f"it is unknown if the last commit to the tier of {log.name} took effect: offload, then erase again"
                 )
+            if self.tier is not None and log.is_leader and searched_end < min(log.view().remote_end, self.end):
+                return False
             if not self.dry_run and self._active_holds_key():
                 log.roll()
             self._erase_locally()
-        if self.tier is None:
-            return
-        if log.is_leader:
-            self._erase_in_tier(self.tier)
-        else:
-            self._search_tier()
+            return True
 
     # --- on local disk -------------------------------------------------------------------------------------------
 
@@ -150,8 +165,8 @@ class _Erasure:
 
     # --- in the tier ---------------------------------------------------------------------------------------------
 
-    def _erase_in_tier(self, tier: TierLog) -> None:
-        """Erase the key from the segments in the tier of a log that is the leader.
+    def _erase_in_tier(self, tier: TierLog, start: int) -> None:
+        """Erase the key from the segments with offsets from ``start`` on in the tier of a log that is the leader.
 
         Committed segments are added to ``segments``, even before an error is raised. Raises the errors of
         ``CommittedPublisher``, such as RewriteStoppedError.
@@ -163,14 +178,14 @@ class _Erasure:
         traffic = Traffic()
         if self.dry_run:
             part = TierRange.of(log, traffic)
-            self.segments += [_tier_result(segment, count) for segment, count in self._holding_key(part)]
+            self.segments += [_tier_result(segment, count) for segment, count in self._holding_key(part, start)]
             return
         publisher = CommittedPublisher.open(log, tier, _REASON, traffic, ChangeKind.ERASE)
         publisher.keeps_swaps = True
         part = TierRange.of(log, traffic)
         erased = dict[int, ErasedSegment]()
         try:
-            for segment, count in self._holding_key(part):
+            for segment, count in self._holding_key(part, start):
                 new_segment, new_sha256 = self._build_without_key(segment, publisher, part.modified_ms(segment))
                 result = replace(
                     _tier_result(segment, count), bytes_after=new_segment.size_bytes, sha256_after=new_sha256
@@ -188,13 +203,13 @@ class _Erasure:
         if all(remnant.kind != "damaged segment" for remnant in self.remnants):  # a copy may be needed for the repair
             # also removes all local segments below the copies
             log.maintenance.evict(max((copy.end_offset for copy in self._differing_copies()), default=0))
-        self.remnants += _list_unreferenced(
-            log, tier, {key for swap in publisher.committed_swaps for key in swap.old[0].keys}
-        )
+        replaced_keys = {key for swap in publisher.committed_swaps for key in swap.old[0].keys}
+        listed = {remnant.where for remnant in self.remnants}
+        self.remnants += (item for item in _list_unreferenced(log, tier, replaced_keys) if item.where not in listed)
 
-    def _holding_key(self, part: TierRange) -> Iterator[tuple[CommittedSegment, int]]:
-        """Yield each committed segment that has records of the key, with the number of these records."""
-        for segment in part.from_offset(0):
+    def _holding_key(self, part: TierRange, start: int) -> Iterator[tuple[CommittedSegment, int]]:
+        """Yield each committed segment above ``start`` that has the key, with the number of records of the key."""
+        for segment in part.from_offset(start):
             if not isinstance(segment, CommittedSegment):
                 continue
             try:

@@ -276,6 +276,47 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
     assert number > 6
 
 
+@pytest.mark.parametrize("request_kind", ["put_file", "create"])
+def test_an_error_leaves_no_deleted_record_without_its_tombstone(
+    logs: TieredLogs, engine: Engine, request_kind: str
+) -> None:
+    """The erasure once erased the tombstone on local disk first. After an error, readers got the deleted record."""
+    log = filled(engine, "ab", "bc")
+    engine.offload()
+    append(log, "Ac")
+    log.roll()
+    append(log, "A")
+    logs.sim.store.faults = lambda request: (
+        ObjectFault.NOT_APPLIED if request.kind == request_kind else ObjectFault.NONE
+    )
+    assert isinstance(erased(engine).error, StoreTimeoutError)
+    logs.sim.store.faults = lambda _: ObjectFault.NONE
+    assert letters(log) == "0a 1b 2b 3c 4A 5c 6A"
+    engine.offload()  # shows if the commit of the erasure took effect
+    assert erased(engine).is_complete
+    assert letters(log) == "1b 2b 3c 5c"
+
+
+def test_a_tombstone_that_is_offloaded_meanwhile_is_erased_after_the_record(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "ab", "bc")
+    engine.offload()
+    append(log, "Ac")
+    log.roll()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file":
+            logs.sim.store.before = None
+            engine.offload()
+
+    logs.sim.store.before = before
+    result = erased(engine)
+    assert result.is_complete
+    assert [(segment.part, segment.base_offset) for segment in result.segments] == [("tier", 0), ("tier", 4)]
+    assert letters(log) == "1b 2b 3c 5c"
+    places = [remnant.where for remnant in result.remnants]
+    assert sorted(places) == sorted(set(places))
+
+
 def test_an_erasure_in_a_topic_that_leaves_the_tier_meanwhile_is_repeated(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "bcd", **DELETE)
     engine.offload()
