@@ -21,7 +21,14 @@ from typing import Final
 
 from stratalog.client.log_access import Logs, ReadableLogs
 from stratalog.client.partitioner import partition_of_name
-from stratalog.errors import CorruptBatchError, InvalidRecordError, StorageError, TopicExistsError, UnknownTopicError
+from stratalog.errors import (
+    ClosedError,
+    CorruptBatchError,
+    InvalidRecordError,
+    StorageError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
@@ -160,13 +167,16 @@ class StateTopic(ABC):
     def refresh_readable(self) -> bool:
         """Refresh every partition that exists here. Log the error of a partition that cannot be read, and continue.
 
-        Return True if all partitions were read, False if a partition failed or does not exist here.
+        Return True if all partitions were read, False if a partition failed or does not exist here. Raise ClosedError
+        if the engine is closed meanwhile.
         """
         names = self.names()
         is_complete = len(names) == self._partition_count
         for name in names:
             try:
                 self.refresh(name.partition)
+            except ClosedError:
+                raise
             except StorageError:
                 is_complete = False
                 _LOGGER.exception("the stored state of clients cannot be read log=%s", name)

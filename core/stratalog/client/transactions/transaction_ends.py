@@ -26,7 +26,7 @@ from stratalog.client.transactions.transaction_states import (
     prepare_fence,
 )
 from stratalog.env.clock import Clock
-from stratalog.errors import ConcurrentTransactionsError, StorageError, UnknownTopicError
+from stratalog.errors import ClosedError, ConcurrentTransactionsError, StorageError, UnknownTopicError
 from stratalog.model.messages.transactions_topic import TransactionStatus
 from stratalog.model.names import TopicPartition
 
@@ -177,6 +177,8 @@ class TransactionEnds:
                     log.end_transaction(
                         transaction.producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch
                     )
+        except ClosedError:
+            raise
         except StorageError:
             _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)
 
@@ -200,6 +202,8 @@ class TransactionEnds:
                 current = self._states.find(transactional_id)
                 if current is not None and is_expired(current.state, now_ms, self._expiration_ms):
                     self._states.forget(transactional_id, now_ms)
+            except ClosedError:
+                raise
             except StorageError:
                 _LOGGER.exception("an expired transactional id was not removed transactional_id=%s", transactional_id)
 
@@ -207,7 +211,7 @@ class TransactionEnds:
         """Complete a prepared transaction, or abort an open one. Return True if an open transaction was aborted.
 
         With the current time as ``overdue_ms``, an open transaction is aborted only after its timeout. Errors are only
-        logged. If another thread is ending the transaction, do nothing.
+        logged, except for ClosedError. If another thread is ending the transaction, do nothing.
         """
         try:
             with self.ending(transactional_id, waits=False):
@@ -215,6 +219,8 @@ class TransactionEnds:
                 self.complete(transactional_id)
         except ConcurrentTransactionsError:
             return False
+        except ClosedError:
+            raise
         except StorageError:
             _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
             return False

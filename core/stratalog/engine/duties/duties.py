@@ -15,7 +15,7 @@ from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.tiering.offload_log import OffloadResult
 from stratalog.engine.tiering.tier_duties import TierDuties
 from stratalog.env.progress import OnBytes, Progress, counters
-from stratalog.errors import ConfigError, LogDirError, OutOfResourcesError, PluginError, StoreError
+from stratalog.errors import ClosedError, ConfigError, LogDirError, OutOfResourcesError, PluginError, StoreError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -44,8 +44,9 @@ class Duties:
     ) -> None:
         self._host, self._opener, self._open_logs, self._tiering = host, opener, open_logs, tiering
         self._settings, env = host.settings.engine, host.env
+        self._abort_all_expired = abort_expired
         self.cleaner = Cleaner(host, opener, open_logs)
-        schedules = self._schedules(abort_expired)
+        schedules = self._schedules()
         self._schedulers = [Scheduler(env.clock, duties, name, env.watch) for name, duties in schedules.items()]
 
     # --- on a schedule -----------------------------------------------------------------------------------------------
@@ -71,14 +72,14 @@ class Duties:
         for scheduler in reversed(self._schedulers):
             scheduler.close()
 
-    def _schedules(self, abort_expired: Callable[[], object]) -> Mapping[str, Sequence[Duty]]:
+    def _schedules(self) -> Mapping[str, Sequence[Duty]]:
         """Return the duties of each thread, by the name of the thread."""
         settings = self._settings
         return {
             "stratalog-duties": (
                 Duty("sync", min(max(settings.sync_interval_ms // 2, 1), LONGEST_SYNC_TICK_MS), self._sync_due),
                 Duty("delete", DELETE_TICK_MS, self._delete_due),
-                Duty("transactions", TRANSACTIONS_TICK_MS, abort_expired),
+                Duty("transactions", TRANSACTIONS_TICK_MS, self._abort_expired),
                 Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
                 Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self.write_checkpoints),
                 Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
@@ -124,6 +125,10 @@ class Duties:
     def _sync_due(self) -> None:
         interval_ms = self._settings.sync_interval_ms // 2
         for_each(self._logs_in_service(), lambda log: log.maintenance.sync_if_due(interval_ms))
+
+    def _abort_expired(self) -> None:
+        with contextlib.suppress(ClosedError):  # the engine is being closed
+            self._abort_all_expired()
 
     def _forget_producers(self) -> None:
         silent_ms = self._settings.producer_expiration_ms

@@ -13,6 +13,8 @@ import pytest
 from stratalog import Engine, Log, ProducerId, Record, TopicPartition, open_engine
 from stratalog.client.sequences import LAST_EPOCH, is_external, is_internal
 from stratalog.client.statetopic import CONFIG
+from stratalog.client.transactions.transaction_log import TransactionLog
+from stratalog.engine.engine_logs import EngineLogs
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -24,6 +26,7 @@ from stratalog.errors import (
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
 from stratalog.model.messages.transactions_topic import (
     TRANSACTIONS_TOPIC,
+    TransactionState,
     TransactionStatus,
     parse_transaction_record,
     transaction_key,
@@ -368,6 +371,35 @@ def test_an_unused_transactional_id_is_forgotten(tmp_path: Path, clock: ManualCl
         assert set(engine.transactions.states()) == {OTHER_ID}
         last = list(engine.log(TRANSACTIONS_TOPIC).records())[-1]
         assert (last.key, last.value) == (transaction_key(ID), None)
+
+
+def test_the_duty_ends_without_messages_if_the_engine_is_closed_meanwhile(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"transactional.id.expiration.ms": DAY_MS}
+    with open_engine(tmp_path, env=Env(clock=clock), config=settings) as engine:
+        prepare(engine)
+        begun(engine)
+        engine.transactions.init_producer(OTHER_ID, MINUTE_MS)
+        clock.advance_ms(2 * DAY_MS)
+        closing, is_closed = threading.Thread(target=engine.close), threading.Event()
+        readable_states, end = TransactionLog.readable_states, EngineLogs.end
+
+        def close_after_read(log: TransactionLog) -> tuple[dict[str, TransactionState], bool]:
+            states = readable_states(log)
+            closing.start()
+            is_closed.wait(WAIT_S)
+            return states
+
+        def end_logs(logs: EngineLogs) -> None:
+            end(logs)
+            is_closed.set()
+
+        monkeypatch.setattr(TransactionLog, "readable_states", close_after_read)
+        monkeypatch.setattr(EngineLogs, "end", end_logs)
+        engine.run_duties()
+        closing.join(WAIT_S)
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_the_states_that_need_it_are_stored_in_version_1(engine: Engine) -> None:
