@@ -142,7 +142,8 @@ class EngineConfig(Section):
     index_cache_file_bytes: int = key("remote.log.index.file.cache.total.size.bytes", 1 << 30, at_least=1,
         doc="Disk space for indexes in tier.cache.dir.")
     reader_threads: int = key("remote.log.reader.threads", 10, at_least=1,
-        doc="Number of chunks that are read ahead from the tier at the same time.")
+        doc="Number of chunks that are read ahead from the tier at the same time, and number of logs whose manifest roots "
+        "are read at the same time when an engine is opened.")
     recovery_threads: int = key("num.recovery.threads.per.data.dir", 2, at_least=1,
         doc="Maximum number of logs of one directory that are loaded at the same time. After an unclean shutdown, "
         "loading a log includes its recovery.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,19 +21,21 @@ from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.open.offline_tier import rejoin
 from stratalog.env import Clock
 from stratalog.env.progress import Progress, ProgressSum, no_progress
-from stratalog.env.threads import outcomes
+from stratalog.env.threads import all_results, outcomes
 from stratalog.errors import (
     ConfigError,
     CorruptCheckpointError,
     LogDirError,
     PluginError,
     StorageError,
+    StoreError,
     UnknownComponentError,
 )
 from stratalog.log.durability.subscribers import Background
 from stratalog.log.folder.directory_state import read_topic_id, store_topic_id
 from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
 from stratalog.log.load.log_loader import load
+from stratalog.log.load.tier_at_opening import read_tier
 from stratalog.log.log import Log
 from stratalog.log.open_log import LogEnvironment, OpenRequest
 from stratalog.log.state.log_settings import LogSettings
@@ -44,6 +47,7 @@ from stratalog.reading.topic_table import TopicTable
 from stratalog.segment.components import Components
 from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.manifest.root import TopicNote
+from stratalog.tier.store.store import is_of_store
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 
@@ -90,6 +94,7 @@ class LogOpener:
                 loadings.append(self._prepare_loading(directory, name, request))
             except StorageError as error:
                 failed[name] = error
+        self._read_tiers(loadings)
         threads, clock = self._settings.recovery_threads, self._host.env.clock
         with contextlib.closing(load_all(loadings, threads, self._progress, clock)) as results:
             for loading, result in results:
@@ -99,6 +104,27 @@ class LogOpener:
                 except StorageError as error:
                     failed[loading.name] = error
         return opened_logs, failed
+
+    def _read_tiers(self, loadings: Sequence[Loading]) -> None:
+        """Read the newest manifest root of each log that has a tier, several in parallel.
+
+        Each root needs two requests, one after the other. Errors are ignored: the open of the log raises them. After a
+        failure of the store, no further root is read.
+        """
+        store_failed = threading.Event()
+
+        def read(loading: Loading) -> None:
+            if loading.remote is None or not loading.remote.is_here or store_failed.is_set():
+                return
+            try:
+                read_tier(loading.remote, loading.files)
+            except StorageError as error:
+                if is_of_store(error):
+                    store_failed.set()
+                if isinstance(error, StoreError):
+                    loading.remote.may_open_without(error)  # if True, the open of the log sends no request
+
+        all_results(outcomes(loadings, read, self._settings.reader_threads, "stratalog-tier-heads"))
 
     def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
         """Open one log without adding it to ``directory.logs``.

@@ -31,18 +31,26 @@ def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded_log: LoadedLog) -
         CorruptCheckpointError: the store is unavailable, and the tier note is damaged.
         The other errors of ``RemoteLog.view``.
     """
-    with contextlib.suppress(CorruptCheckpointError):
-        note = read_note(files)
-        if note is not None:
-            remote.expect(note.version, note.identity)
     try:
-        return remote.view()
+        return read_tier(remote, files)
     except StoreError as error:
         if not remote.may_open_without(error):
             raise
     view = build_assumed_view(read_note(files), loaded_log, remote.unavailable_error)
     remote.assume(view)
     return view
+
+
+def read_tier(remote: RemoteLog, files: LogFiles) -> RemoteView:
+    """Return the contents of the tier, which must be or continue the state in the tier note.
+
+    Only the first call for a log sends requests. Raises the errors of ``tier_at_opening``.
+    """
+    with contextlib.suppress(CorruptCheckpointError):
+        note = read_note(files)
+        if note is not None:
+            remote.expect(note.version, note.identity)
+    return remote.view()
 
 
 def warn_of_evicted(log: TopicPartition, files: LogFiles, loaded_log: LoadedLog) -> None:

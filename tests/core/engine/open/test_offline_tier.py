@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from stratalog.errors import (
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
 from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
 
+WAIT_S = 10
+
 
 @pytest.fixture
 def place(tmp_path: Path, clock: ManualClock) -> Place:
@@ -47,6 +50,27 @@ def test_local_logs_are_read_and_appended_to(place: Place, fault: ObjectFault) -
             assert fetched.next_offset == 7
     with place.engine() as engine:
         assert numbers(engine.log("t", 0), 4) == [4, 5, 6]
+
+
+def test_the_tiers_of_several_logs_are_read_at_the_same_time(place: Place) -> None:
+    with place.engine() as engine:
+        engine.create_topic("t", partitions=3, config=CONFIG)
+        for partition in range(3):
+            fill(engine.log("t", partition), 1)
+        engine.offload()
+    waiting, begun = threading.Barrier(3), set[int]()
+
+    def wait_for_others(request: SimRequest) -> ObjectFault:
+        thread = threading.get_ident()
+        if "/manifest/" in request.key and thread not in begun:
+            begun.add(thread)
+            waiting.wait(WAIT_S)
+        return ObjectFault.NONE
+
+    place.fault_of = wait_for_others
+    with place.engine() as engine:
+        assert [log.tier_end for log in engine.offload()] == [1, 1, 1]
+    assert len(begun) >= 3
 
 
 def test_offsets_that_only_the_tier_has_are_neither_lost_nor_out_of_range(place: Place) -> None:
@@ -147,6 +171,7 @@ def test_the_store_may_fail_between_the_probe_and_the_logs(place: Place) -> None
 
     going = OutageWhileOpening(place.folder, place.clock, ObjectFault.NOT_APPLIED)
     going.bucket = place.bucket
+    going.settings = {"remote.log.reader.threads": 1}  # more threads would have several requests in progress
     with going.engine() as engine:
         logs = [engine.log("t", partition) for partition in range(3)]
         assert [log.offsets().log_start for log in logs] == [0, 0, 0]
