@@ -20,13 +20,14 @@ import pytest
 from fsspec.implementations import local
 from fsspec.implementations.local import LocalFileSystem
 
-from stratalog import Engine, Record, open_engine, open_reader
+from stratalog import Engine, Record, TopicPartition, open_engine, open_reader
 from stratalog.errors import ConfigError, CorruptCheckpointError, OffsetOutOfRangeError, StorageError
+from stratalog.testing.s3 import LocalS3
 from stratalog_spark import IcebergTable
 from stratalog_spark.exporting import export as exporting
 from stratalog_spark.exporting import imports, ledger
 from stratalog_spark.exporting.imports import merge_in_order
-from stratalog_spark.exporting.ledger import Ledger, Target
+from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.parquet import parquet_files
 from stratalog_spark.parquet.values import AvroValues, JsonValues
 from stratalog_spark.tasks.messages import Message
@@ -209,6 +210,20 @@ def test_two_runs_at_once_carry_out_one_plan(
     monkeypatch.setattr(Ledger, "begin", late)
     export(data, target)
     assert [row[:2] for row in rows(target)] == [row[:2] for row in expected(12)]
+
+
+def test_a_run_of_another_process_is_found(local_s3: LocalS3) -> None:
+    """s3fs keeps listings. An option that gives each process its own file system stands for the two processes."""
+    uri, options = local_s3.uri("export"), tuple(local_s3.options.items())
+    target, other_target = Target(uri, options), Target(uri, (*options, ("skip_instance_cache", True)))
+    log = TopicPartition("orders", 0)
+    for number, own_target in ((1, target), (2, other_target)):
+        plan = Plan(number, {}, {}, ((log, number - 1, number),), {log: number})
+        Ledger(own_target).begin(plan)
+        Ledger(own_target).finish(plan, [])
+        last, is_done = Ledger(target).last()
+        assert (last, is_done) == (plan, True)
+    assert [number for number, _ in Ledger(target).completed_runs(after=0)] == [1, 2]
 
 
 def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ class Ledger:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._fs, self._root = target.open()
+        self._fs.invalidate_cache()  # otherwise runs of other processes since an earlier call are not found
         self._folder = posixpath.join(self._root, FOLDER)
         self.url = target.url
 
