@@ -26,7 +26,7 @@ from stratalog.errors import (
 )
 from stratalog.spi import Buffer, ByteSource, Capability, Clock, Created, ObjectInfo, ObjectStore, OpenContext
 from stratalog_s3.deadline import run, seconds_left
-from stratalog_s3.failures import convert_error, create_outcome
+from stratalog_s3.failures import convert_error, create_outcome, is_past_the_end
 from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import TransportSection
@@ -174,8 +174,12 @@ class FsspecStore(StoreBase):
         if end is not None and end <= (start or 0):
             return b""
         with self._errors(key):
-            data = self._call("cat_file", path, start=start, end=end, deadline_ns=deadline_ns)
-        return bytes(data)
+            try:
+                return bytes(self._call("cat_file", path, start=start, end=end, deadline_ns=deadline_ns))
+            except Exception as error:
+                if is_past_the_end(error):
+                    return b""
+                raise
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """Return up to ``limit`` objects. Each call lists all files below the last complete folder in ``prefix``."""

@@ -39,7 +39,8 @@ class Cloud(AsyncFileSystemWrapper):  # type: ignore[misc]  # fsspec has no type
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.__dict__.pop("_pipe_file", None)  # the wrapper's method would hide those of the subclasses
+        for method in ("_pipe_file", "_cat_file"):  # the wrapper's methods would hide those of the classes
+            self.__dict__.pop(method, None)
 
     def taken(self, path: str) -> bool:
         return path in self.sync_fs.store
@@ -49,6 +50,13 @@ class Cloud(AsyncFileSystemWrapper):  # type: ignore[misc]  # fsspec has no type
             if only_if_free and self.taken(path):
                 raise refusal
             self.sync_fs.pipe_file(path, value)
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+        """Return a range of an object. As in the clouds, a range that begins at or after the end is an error."""
+        data: bytes = self.sync_fs.cat_file(path)
+        if start is not None and start >= len(data):
+            raise CloudError(416)
+        return data[start:end]
 
 
 class Google(Cloud):
