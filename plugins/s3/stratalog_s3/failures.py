@@ -51,10 +51,11 @@ _BY_CLASS_NAME: Final[dict[str, type[StoreError]]] = {
     "FileNotFoundError": ObjectNotFoundError, "PermissionError": StorePermissionError,
     "TimeoutError": StoreTimeoutError,
 }  # fmt: skip
-_NEVER_SENT_ERRORS: Final = frozenset({
+_UNWRITTEN_ERRORS: Final = frozenset({
     "ClientConnectorError", "ConnectionRefusedError", "ConnectTimeoutError", "SSLError", "ProxyConnectionError",
     "ParamValidationError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError",
     "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOError",
+    "FileNotFoundError", "PermissionError",  # refusals of file systems: for example, the bucket does not exist
 })  # fmt: skip
 _NO_CREDENTIALS_ERRORS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _WHERE_TO_SET_CREDENTIALS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment"
@@ -145,8 +146,8 @@ def create_outcome(error: Exception, key: str, uri: str, secrets: SecretOptions)
     """
     reply = reply_of(error)
     if reply is None:
-        is_unwritten = isinstance(error, StorageError) or _never_sent(error)
-        return convert_error(error, key, uri, secrets) if is_unwritten else Created.UNKNOWN
+        unwritten = isinstance(error, StorageError) or _is_unwritten(error)
+        return convert_error(error, key, uri, secrets) if unwritten else Created.UNKNOWN
     if reply.status == 412 or reply.code == "PreconditionFailed":
         return Created.EXISTS
     if reply.status >= 500 or reply.status == 408:
@@ -183,14 +184,14 @@ def _kind_by_class(error: BaseException) -> type[StoreError]:
     return next((_BY_CLASS_NAME[name] for name in names if name in _BY_CLASS_NAME), StoreError)
 
 
-def _never_sent(error: BaseException) -> bool:
-    """Return True if certainly no request was sent.
+def _is_unwritten(error: BaseException) -> bool:
+    """Return True if certainly no request was sent, or the file system refused it.
 
     aiobotocore raises the same class of errors if a connection could not be opened and if a connection broke. Therefore
     the inner error decides.
     """
     inner = getattr(error, "kwargs", {}).get("error")
-    return any(kind.__name__ in _NEVER_SENT_ERRORS for kind in (*type(error).__mro__, *type(inner).__mro__))
+    return any(kind.__name__ in _UNWRITTEN_ERRORS for kind in (*type(error).__mro__, *type(inner).__mro__))
 
 
 def _status(value: object) -> int:

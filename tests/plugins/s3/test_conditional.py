@@ -13,7 +13,7 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-from stratalog.errors import PluginImportError, StoreError
+from stratalog.errors import ObjectNotFoundError, PluginImportError, StoreError
 from stratalog.spi import Capability, Created, Env, ObjectStore
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog_s3.conditional import CONDITIONS, ConditionalStore
@@ -119,6 +119,18 @@ def test_a_lost_answer_is_unknown(
     monkeypatch.setattr(Cloud, "written", hang_up)
     with store_over(kind, scheme) as store:
         assert store.create("a", b"x", deadline_ns=deadline_ns) is Created.UNKNOWN
+
+
+@pytest.mark.parametrize(("kind", "scheme"), [(Google, "gs"), (Azure, "az")])
+def test_a_missing_bucket_is_an_error(
+    deadline_ns: int, monkeypatch: pytest.MonkeyPatch, kind: type[Cloud], scheme: str
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError("https://storage.example/upload/storage/v1/b/bucket/o")
+
+    monkeypatch.setattr(Cloud, "written", refuse)
+    with store_over(kind, scheme) as store, pytest.raises(ObjectNotFoundError):
+        store.create("a", b"x", deadline_ns=deadline_ns)
 
 
 def test_a_library_that_would_overwrite_is_refused(deadline_ns: int) -> None:
