@@ -179,10 +179,14 @@ class TierLogReader(CheckedArguments):
     def expect(self, version: int, identity: str) -> None:
         """Set the root that the head must be or continue, by the version and the ``Root.identity`` on local disk.
 
-        If the head is another root that does not continue this root, the next read of the head raises
-        TamperedManifestError. Nothing is compared if ``identity`` is "".
+        If the head is another root that does not continue this root, this call raises TamperedManifestError if the head
+        was read before, otherwise the next read of the head. Nothing is compared if ``identity`` is "".
         """
-        self._expected = (version, identity) if identity else None
+        with self._lock:
+            if identity and self._adopted is not None:
+                self._check_expected(self._adopted[0], version, identity)
+            else:
+                self._expected = (version, identity) if identity else None
 
     # --- while the store is unavailable ------------------------------------------------------------------------------
 

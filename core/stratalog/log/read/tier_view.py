@@ -248,8 +248,8 @@ class RemoteLog(Protocol):
     def expect(self, version: int, identity: str) -> None:
         """Set the manifest root that the local tier note names.
 
-        If a key authenticates the tier, ``view`` raises TamperedManifestError unless the newest root is this root or
-        one of its successors.
+        If a key authenticates the tier, this call or ``view`` raises TamperedManifestError unless the newest root is
+        this root or one of its successors.
         """
 
     @property

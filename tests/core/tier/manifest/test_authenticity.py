@@ -151,6 +151,16 @@ def test_a_log_that_joins_its_tier_again_refuses_one_that_was_rolled_back(keyed:
             log.rejoin()
 
 
+def test_a_root_that_was_read_before_is_compared_at_once_and_never_again(keyed: TierBed) -> None:
+    """A later root may break the rule: the layout of the topic may change to one without a key."""
+    log = reader(keyed)
+    identity = log.view().identity
+    log.expect(3, identity)
+    with pytest.raises(TamperedManifestError, match=r"the newest root is version 3.*about version 4"):
+        log.expect(4, identity)
+    assert log.refresh().version == 3
+
+
 def test_superseded_roots_are_collected_without_their_key(keyed: TierBed) -> None:
     keyed.layout = KeyedLayout(Keys("b", "a"))
     log = keyed.open().log(LOG, TOPIC_ID)
