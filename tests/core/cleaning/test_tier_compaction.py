@@ -16,6 +16,7 @@ import pytest
 
 import stratalog
 from inside import log_state
+from replication import replicate
 from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
@@ -705,3 +706,46 @@ def test_the_log_start_does_not_fall_when_everything_in_the_tier_was_deleted(log
     reopened_log = logs.engine("crashed").log("t", 0)
     assert (reopened_log.offsets().log_start, reopened_log.offsets().log_end, letters(reopened_log)) == (4, 4, "")
     assert reopened_log.append([Record(key=b"x", value=b"y")]).base_offset == 4
+
+
+@pytest.mark.parametrize("watermark", [6, 9])
+def test_a_new_leader_compacts_a_tier_that_ends_inside_one_of_its_segments(tmp_path: Path, watermark: int) -> None:
+    """Replicas have other segment bounds than the leader that offloaded. The compaction once failed on a new leader.
+
+    If the segment inside which the tier ends was dirty, too, the plan of the policy counted as wrong.
+    """
+    logs = TieredLogs(tmp_path, settings={"watermark": "external"})
+    filled(logs.engine("a"), local_retention_bytes=0)
+    logs.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    engines = logs.engine("a"), logs.engine("b")
+    leader, replica = (engine.log("t", 0) for engine in engines)
+    leader.lead(1)
+    replica.follow(1)
+    for keys, leader_rolls, replica_rolls in (("abc", True, False), ("a", False, True), ("bd", True, False)):
+        append(leader, keys)
+        while replicate(leader, replica, moves_watermark=False):
+            pass
+        for log, rolls in ((leader, leader_rolls), (replica, replica_rolls)):
+            if rolls:
+                log.roll()
+    leader.set_high_watermark(6)
+    engines[0].offload()
+    append(leader, "ae")
+    while replicate(leader, replica, moves_watermark=False):
+        pass
+    replica.roll()
+    engines[1].offload()
+    engines[1].apply_retention()
+    assert committed(replica) == [(0, 3), (3, 6)]
+    assert [segment.base_offset for segment in replica.view().segments] == [4, 8]
+    leader.follow(2)
+    replica.lead(2)
+    append(replica, "f")
+    replica.set_high_watermark(watermark)
+    results = engines[1].run_cleaner()
+    assert [(result.part, result.end, result.error) for result in results] == [("tier", 6, None)]
+    assert committed(replica) == [(0, 6)]
+    replica.set_high_watermark(9)
+    assert letters(replica) == "2c 3a 4b 5d 6a 7e 8f"
+    logs.close()

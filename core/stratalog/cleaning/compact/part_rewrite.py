@@ -109,7 +109,7 @@ class PartRewrite(Generic[S]):
     def segments(self, start: int, end: int) -> Iterator[S]:
         """Yield the job's segments with an end offset (exclusive) above ``start`` and a base offset below ``end``."""
         for segment in self.part.from_offset(start):
-            if segment.base_offset >= end:
+            if segment.base_offset >= end or not self.part.includes(segment):
                 return
             if segment.base_offset >= self.job.start:
                 yield segment

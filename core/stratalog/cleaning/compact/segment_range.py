@@ -80,6 +80,13 @@ class SegmentRange(Protocol[S]):
         transactions. It keeps no reference to the segments that it has returned.
         """
 
+    def includes(self, segment: S) -> bool:
+        """Return True if a segment of ``from_offset`` belongs to this part of the log.
+
+        The segment after the part may begin below the end of the part, because earlier leaders may have had other
+        segment bounds.
+        """
+
     def producers(self) -> list[ProducerEntry]:
         """Return the state of each producer that the log knows."""
 
@@ -117,6 +124,11 @@ class LocalRange:
         """Iterate over the segments with an end offset above ``offset``, ascending. The active segment is the last."""
         first = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
         return iter(self.segments[first:])
+
+    def includes(self, segment: Segment) -> bool:
+        """Return True."""
+        del segment
+        return True
 
     def modified_ms(self, segment: Segment) -> int:
         """Return the time (ms since 1970) of the last write to a segment's ``.log`` file."""

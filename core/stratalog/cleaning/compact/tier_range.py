@@ -136,6 +136,10 @@ class TierRange:
                 yield CommittedSegment(remote, _copy_of(remote, self._copies, self._doubt), self._traffic)
         yield from (segment for segment in self._later_segments if segment.end_offset > offset)
 
+    def includes(self, segment: ReadableSegment) -> bool:
+        """Return True if a segment is committed; False for a later local segment."""
+        return isinstance(segment, CommittedSegment)
+
     def modified_ms(self, segment: ReadableSegment) -> int:
         """Return the time (ms since 1970) of the last write to the ``.log`` file from which a segment was uploaded."""
         return entry_of(segment).info.modified_ms

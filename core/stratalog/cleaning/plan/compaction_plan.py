@@ -139,7 +139,7 @@ def _merge_actions(
     """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
-    part_actions = [action for action in actions if (action.start < border) == (tier is not None)]
+    part_actions = [action for action in actions if (action.end <= border) == (tier is not None)]
     rewrites = [action for action in part_actions if isinstance(action, Rewrite)]
     if tier is not None and rewrites and not (log.is_leader and not log.config.remote_log_copy_disable):
         why = "its leader compacts it" if not log.is_leader else "remote.log.copy.disable"

@@ -120,7 +120,7 @@ def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
     tiered = [segment for segment in summary.segments if segment.is_remote]
     local = [segment for segment in summary.segments if not segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
-    part = tiered if action.start < border else local
+    part = tiered if action.end <= border else local  # the first local segment may begin in the tier
     active = next((segment.base_offset for segment in local if segment.is_active), border)
     limit = min(summary.offsets.last_stable, active)
     starts = {segment.base_offset for segment in part}
