@@ -235,6 +235,7 @@ class TopicChanges:
         for log in logs:
             remote = self._opener.remote(log.name, topic_id, config)
             if remote is not None:
+                remote.availability.reach()  # the engine may have been opened during an outage
                 remote.view()
 
     def _leave_tier(self, logs: Iterable[Log], undoing: contextlib.ExitStack) -> None:

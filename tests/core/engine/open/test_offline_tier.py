@@ -320,6 +320,22 @@ def test_an_engine_that_took_a_tier_over_makes_topics_meanwhile_as_others_do(pla
         assert numbers(engine.log("new", 0)) == [0, 1, 2]
 
 
+def test_a_topic_enters_the_tier_when_the_store_is_available_again(place: Place) -> None:
+    """No other topic uses the tier, so no duty tests the store. The change once failed until the next collection."""
+    with place.engine() as engine:
+        engine.create_topic("t", config={**CONFIG, "remote.storage.enable": False})
+    place.fault = ObjectFault.NOT_APPLIED
+    with place.engine() as engine:
+        place.wait()
+        with pytest.raises(TierUnavailableError):
+            engine.alter_topic("t", {"remote.storage.enable": True})
+        place.fault = ObjectFault.NONE
+        place.wait()
+        engine.alter_topic("t", {"remote.storage.enable": True})
+        fill(engine.log("t", 0), 1)
+        assert [result.tier_end for result in engine.offload()] == [1]
+
+
 def test_retention_of_other_topics_continues(place: Place) -> None:
     tiered(place)
     with place.engine() as engine:
