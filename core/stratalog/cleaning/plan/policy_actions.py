@@ -120,9 +120,10 @@ def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
     tiered = [segment for segment in summary.segments if segment.is_remote]
     local = [segment for segment in summary.segments if not segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
-    part = tiered if action.end <= border else local  # the first local segment may begin in the tier
     active = next((segment.base_offset for segment in local if segment.is_active), border)
-    limit = min(summary.offsets.last_stable, active)
+    # the first local segment, even the active one, may begin below the end of the tier
+    part, closed_end = (tiered, border) if action.end <= border else (local, active)
+    limit = min(summary.offsets.last_stable, closed_end)
     starts = {segment.base_offset for segment in part}
     ends = {segment.end_offset for segment in part}
     if action.start not in starts or action.end not in ends:
