@@ -132,6 +132,17 @@ def test_members_that_were_promised_an_id_join_one_generation(
     assert [len(item.members) for item in members] == [3, 0, 0]
 
 
+def test_the_first_rebalance_does_not_wait_long_for_a_client_that_has_only_an_id(
+    table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
+) -> None:
+    groups.join(asked(needs_id=True))  # this client ends before it joins
+    member_id = groups.join(asked(needs_id=True)).member_id
+    join = pool.submit(groups.join, asked(member_id))
+    until(lambda: waiting(table) == 1)
+    clock.added_ns += 3_000_000_000  # less than the session timeout
+    assert join.result(20).generation == 1
+
+
 def test_the_assignments_reach_all_members(
     table: GroupTable, groups: ClassicGroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:

@@ -16,6 +16,7 @@ from stratalog_gateway.groups.consumer_group import NEVER_NS
 
 T = TypeVar("T")
 _NS_PER_MS: Final = 1_000_000
+_FIRST_JOIN_NS: Final = 3_000_000_000  # Kafka's default of group.initial.rebalance.delay.ms
 _MAX_PENDING: Final = 1_000  # maximum number of clients of one group that got a member id and have not joined
 Protocols = Sequence[tuple[str, bytes]]
 
@@ -252,16 +253,19 @@ class ClassicGroup:
         """Begin a rebalance, unless the join phase is in progress. Answer waiting SyncGroup requests with ``error``.
 
         The sessions of members with waiting requests restart at ``now_ns``, because these members could not send
-        heartbeats.
+        heartbeats. The first rebalance waits at most ``_FIRST_JOIN_NS`` for clients with a reserved member id.
         """
         if self.state is State.PREPARING:
             return
+        wait_ns = self._rebalance_ns()
+        if self.state is State.EMPTY:
+            wait_ns = min(wait_ns, _FIRST_JOIN_NS)
         for member in self.members.values():
             if member.syncing is not None:
                 member.restart_session(now_ns)
             member.end_sync(Synced(error))
         self.state = State.PREPARING
-        self.deadline_ns = now_ns + self._rebalance_ns()
+        self.deadline_ns = now_ns + wait_ns
 
     def _rebalance_ns(self) -> int:
         return max((member.rebalance_ms for member in self.members.values()), default=0) * _NS_PER_MS
