@@ -74,6 +74,21 @@ def test_a_follower_cuts_what_another_leader_never_had(pair: list[Log]) -> None:
     assert follower.view().epochs == leader.view().epochs
 
 
+def test_a_follower_that_has_more_records_than_its_leader_gets_the_end_of_their_last_common_epoch(
+    pair: list[Log],
+) -> None:
+    leader, follower = pair
+    leader.append(records(2))
+    for offset in range(5):
+        follower.append(records(1, start=offset))
+    leader.lead(1)
+    follower.follow(1)
+    with leader.fetch(5, isolation="log_end", last_fetched_epoch=0) as fetched:
+        assert (fetched.diverging, fetched.size_bytes, fetched.next_offset) == (EpochEnd(0, 2), 0, 5)
+    assert replicate(leader, follower) == -3
+    assert held(follower) == held(leader)
+
+
 def test_a_high_watermark_lags_by_one_fetch(pair: list[Log]) -> None:
     leader, follower = pair
     leader.append(records(4))

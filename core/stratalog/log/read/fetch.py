@@ -134,10 +134,10 @@ def fetch(
     while True:
         if current_leader_epoch is not None:
             view.check_leader_epoch(current_leader_epoch)
-        bound = view.checked_bound(offset, isolation)
         diverging = None if last_fetched_epoch is None else _divergence(view, offset, last_fetched_epoch)
-        if diverging is not None:
+        if diverging is not None:  # also if the offset is out of range: the end of the epoch is more precise
             return Fetched(memoryview(b""), offset, view.offsets, offset, view.components, diverging=diverging)
+        bound = view.checked_bound(offset, isolation)
         try:
             return _fetch(view, offset, max_bytes, isolation, bound, min_one_batch, to_send)
         except READ_ERRORS as error:
