@@ -15,7 +15,6 @@ from stratalog.client.sequences import new_producer_id
 from stratalog.client.serializers import DeserializedRecord, Deserializer, Deserializers
 from stratalog.client.transactions.coordinator import TransactionCoordinator
 from stratalog.engine.engine_duties import EngineDuties
-from stratalog.errors import ConfigError
 from stratalog.group_states import GroupStates
 from stratalog.model.names import TopicPartition
 
@@ -136,21 +135,18 @@ class EngineClients(EngineDuties):
         """Commit offsets of a group without a consumer. Call this method only while no consumer of the group runs.
 
         Args:
-            group: name of the group.
+            group: name of the group. As in Kafka, it may be empty.
             offsets: offset of the next record to read, by partition; None deletes the committed offset.
             durability: ``written`` or ``durable``; None is the engine's setting.
             must_exist: False to allow partitions that this engine does not have, for a group that reads them from
                 another engine. A partition with the value None need never exist.
 
         Raises:
-            ConfigError: an offset that is given as an integer is negative, ``group`` is empty, or ``durability`` is not
-                one of these words.
+            ConfigError: an offset that is given as an integer is negative, or ``durability`` is not one of these words.
             UnknownTopicError: ``must_exist`` is True, and a partition with an offset does not exist here; nothing was
                 stored.
             StorageError: the offsets could not be stored.
         """
-        if not group:
-            raise ConfigError("group must not be empty")
         self._group_offsets().commit(group, offsets, durability, must_exist=must_exist)
 
     def delete_group(self, group: str, durability: str | None = None) -> bool:

@@ -977,6 +977,20 @@ def test_requests_of_members_that_name_no_group_are_refused(gateway: Served) -> 
     assert codes == [24, 24, 24, 24]
 
 
+def test_offsets_of_the_group_without_a_name_are_committed_read_and_deleted(orders: Served) -> None:
+    committed = part(
+        "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=3, committed_metadata="",
+    )  # fmt: skip
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(committed,)),)
+    requested = (part("OffsetFetch", 1, "OffsetFetchRequestTopic", name="orders", partition_indexes=(0,)),)
+    with orders.wire() as wire:
+        response = wire.ask("OffsetCommit", 2, group_id="", member_id="", topics=topics)
+        assert response.topics[0].partitions[0].error_code == 0
+        response = wire.ask("OffsetFetch", 1, group_id="", topics=requested)
+        assert response.topics[0].partitions[0].committed_offset == 3
+        assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("",)).results] == [0]
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

@@ -17,7 +17,7 @@ from stratalog.errors import StorageError, UnknownTopicError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.consumer_group import ConsumerGroup
 from stratalog_gateway.groups.group_table import Group
-from stratalog_gateway.handlers.request import Outcome, Request, answer_partitions, code_answer, require, require_group
+from stratalog_gateway.handlers.request import Outcome, Request, answer_partitions, code_answer, require
 from stratalog_gateway.security.resources import Operation, ResourceType
 
 _MANY_GROUPS: Final = 8  # first version of OffsetFetch with several groups
@@ -35,7 +35,9 @@ def offset_commit(request: Request) -> Any:
     generation = getattr(body, "generation_id_or_member_epoch", -1)
     instance_id = request.field("group_instance_id", None)
     try:
-        require_group(request)  # before the coordinator extends the session of the member
+        # Before the coordinator extends the session of the member. As in Kafka, the name of the group may be empty: Java
+        # clients before 2.2 commit to this group by default.
+        require(request.client, Operation.READ, ResourceType.GROUP, body.group_id)
         with request.groups.table.committing(
             body.group_id, getattr(body, "member_id", ""), generation, instance_id,
             knows_epochs=request.header.version >= _EPOCHS,
