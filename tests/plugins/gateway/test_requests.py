@@ -731,6 +731,7 @@ def test_a_group_exists_when_its_first_member_has_got_an_id(orders: Served) -> N
         assert join_response.error_code == 79  # MEMBER_ID_REQUIRED
         [group] = wire.ask("DescribeGroups", 6, groups=("g",), include_authorized_operations=False).groups
         assert (group.error_code, group.group_state) == (0, "Empty")
+        assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("g", "g2")).results] == [0, 69]
 
 
 def test_a_group_that_is_deleted_twice_in_one_request_is_in_the_response_once(orders: Served) -> None:

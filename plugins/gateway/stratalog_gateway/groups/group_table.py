@@ -115,16 +115,16 @@ class GroupTable:
         """Delete the state and the offsets of a group without members.
 
         Raises:
-            RefusedError: the group has members, or a client has a reserved member id. Or neither a state nor offsets of
-                the group are stored.
+            RefusedError: the group has members, or does not exist. As in Kafka, a reserved member id does not prevent the
+                deletion: its client gets UNKNOWN_MEMBER_ID, and requests a new id.
             StorageError: the deletion could not be stored.
         """
         with self.lock_entry(name) as entry:
-            if not entry.group.is_unused:
+            if entry.group.members:
                 raise RefusedError(Code.NON_EMPTY_GROUP)
             is_deleted = self._node.engine.delete_group(name)
             entry.presence = Presence.REMOVED  # not after an error, because stored members may have left
-            if not is_deleted:
+            if not is_deleted and entry.group.is_new:
                 raise RefusedError(Code.GROUP_ID_NOT_FOUND)
 
     def expire(self, name: str, retention_ms: int) -> None:
