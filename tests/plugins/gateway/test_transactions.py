@@ -75,13 +75,13 @@ def add(wire: Wire, producer: ProducerId, *partitions: int, topic: str = "orders
     return [partition.partition_error_code for partition in result.results_by_partition]
 
 
-def verify(wire: Wire, producer: ProducerId, partition: int) -> int:
-    topic = part("AddPartitionsToTxn", 5, "AddPartitionsToTxnTopic", name="orders", partitions=(partition,))
+def verify(wire: Wire, producer: ProducerId, partition: int, version: int = 5) -> int:
+    topic = part("AddPartitionsToTxn", version, "AddPartitionsToTxnTopic", name="orders", partitions=(partition,))
     transaction = part(
-        "AddPartitionsToTxn", 5, "AddPartitionsToTxnTransaction", transactional_id=ID,
+        "AddPartitionsToTxn", version, "AddPartitionsToTxnTransaction", transactional_id=ID,
         producer_id=producer.producer_id, producer_epoch=producer.epoch, verify_only=True, topics=(topic,),
     )  # fmt: skip
-    [result] = wire.ask("AddPartitionsToTxn", 5, transactions=(transaction,)).results_by_transaction
+    [result] = wire.ask("AddPartitionsToTxn", version, transactions=(transaction,)).results_by_transaction
     code: int = result.topic_results[0].results_by_partition[0].partition_error_code
     return code
 
@@ -206,7 +206,7 @@ def test_a_batch_needs_a_transaction_with_its_partition(orders: Served) -> None:
         assert send(orders, wire, ProducerId(7, 0), b"a", partition=1) == INVALID_MAPPING
         assert send(orders, wire, producer, b"a", partition=1, transactional_id="other") == INVALID_MAPPING
         assert verify(wire, producer, 1) == NONE
-        assert verify(wire, producer, 0) == ABORTABLE
+        assert verify(wire, producer, 0) == verify(wire, producer, 0, version=4) == ABORTABLE
         end(wire, producer)
         assert send(orders, wire, producer, b"a", partition=1) == INVALID_STATE
     assert orders.engine.log("orders", 0).offsets().log_end == 0
@@ -456,7 +456,8 @@ def test_transactions_are_listed_and_described(orders: Served) -> None:
         assert ids() == ids(("Ongoing",)) == ids((), (producer.producer_id,)) == ([ID], ())
         assert ids(("Empty", "Nonsense")) == ([], ("Nonsense",))
         assert ids((), (7,)) == ids((), (), 1 << 40) == ([], ())
-        assert described(wire, "unknown").error_code == NO_ID
+        unknown = described(wire, "unknown")
+        assert (unknown.error_code, unknown.producer_id, unknown.producer_epoch) == (NO_ID, 0, 0)
         assert described(wire, "").error_code == INVALID_REQUEST
 
 

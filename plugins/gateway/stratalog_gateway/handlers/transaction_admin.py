@@ -83,8 +83,8 @@ def _describe(request: Request, transactional_id: str) -> Any:
             transaction_state="",
             transaction_timeout=dt.timedelta(),
             transaction_start_time=_START,
-            producer_id=-1,
-            producer_epoch=-1,
+            producer_id=0,
+            producer_epoch=0,
             topics=(),
         )
     return make.part(

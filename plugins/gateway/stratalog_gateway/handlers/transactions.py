@@ -23,7 +23,6 @@ _FIRST_FENCED: Final = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffset
 _FIRST_RAISING_END: Final = 5
 _FIRST_ADDING_COMMIT: Final = 5
 _FIRST_ABORTABLE_COMMIT: Final = 4
-_FIRST_ABORTABLE_ADD: Final = 5
 _FIRST_MANY: Final = 4  # first version of AddPartitionsToTxn with several transactions
 
 
@@ -103,7 +102,7 @@ def _add_partitions(
         act = transactions.check_partitions if only_checks else transactions.add_partitions
         act(transactional_id, producer, names)
     code = _coordinator_code(outcome.code, "AddPartitionsToTxn", version)
-    if code == Code.INVALID_TXN_STATE and version >= _FIRST_ABORTABLE_ADD:
+    if code == Code.INVALID_TXN_STATE:  # only of a check
         code = Code.TRANSACTION_ABORTABLE
     return dict.fromkeys(names, code)
 
