@@ -50,6 +50,7 @@ class Gateway:
         contradiction = settings.contradiction()
         if contradiction:
             raise ConfigError(contradiction).advised("set insecure of [plugins.gateway] to allow it")
+        settings.check_advertised()
         if source is not None:
             settings = dataclasses.replace(settings, auto_create=False)
         self._source = source

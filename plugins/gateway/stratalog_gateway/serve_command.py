@@ -126,6 +126,7 @@ def _settings(config: str | None, overrides: Mapping[str, object]) -> GatewaySec
     contradiction = settings.contradiction()
     if contradiction:
         raise ConfigError(contradiction).advised("add --insecure to allow it")
+    settings.check_advertised()
     return settings
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stratalog.errors import ConfigError
 from stratalog.spi import key
-from stratalog_gateway.security.endpoints import Endpoint, is_loopback, parse_endpoints
+from stratalog_gateway.security.endpoints import Endpoint, is_loopback, is_unspecified, parse_endpoints
 from stratalog_gateway.security.security_settings import SecuritySection
 
 
@@ -93,3 +94,11 @@ class GatewaySection(SecuritySection):
             if not is_loopback(endpoint.host) and not self.authenticates(endpoint):
                 return f"host {endpoint.host} is not a loopback address, and clients are not authenticated"
         return ""
+
+    def check_advertised(self) -> None:
+        """Raise ConfigError if a listener advertises an unspecified address, such as 0.0.0.0. Kafka refuses 0.0.0.0."""
+        for endpoint in self.endpoints():
+            if is_unspecified(endpoint.advertised_host):
+                raise ConfigError(
+                    f"clients on other machines cannot connect to the advertised address {endpoint.uri}"
+                ).advised("set advertised.host (--advertised-host) to the name of this machine that clients use")

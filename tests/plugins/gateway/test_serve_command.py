@@ -34,6 +34,11 @@ def test_it_is_ready_when_it_prints_its_address_and_ctrl_c_ends_it_cleanly(tmp_p
     ("arguments", "text"),
     [
         (["--listen", "0.0.0.0:9092"], "add --insecure"),
+        (
+            ["--listen", "0.0.0.0:9092", "--insecure"],
+            "advertised address PLAINTEXT://0.0.0.0:9092: set advertised.host",
+        ),
+        (["--listen", "[::]:9092", "--insecure"], "advertised address PLAINTEXT://[::]:9092: set advertised.host"),
         (["--listen", "9092"], "not of the form HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "not of the form HOST:PORT"),
     ],

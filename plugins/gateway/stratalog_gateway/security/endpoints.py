@@ -120,3 +120,8 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_unspecified(host: str) -> bool:
+    """Return True if ``host`` is 0.0.0.0 or ``::``, which mean all addresses of a machine."""
+    return normalize_host(host) in {"0.0.0.0", "::"}  # noqa: S104 - compared

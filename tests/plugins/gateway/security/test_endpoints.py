@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from gateway_bed import served
+from stratalog import open_engine
+from stratalog.env import Env
 from stratalog.errors import ConfigError
+from stratalog_gateway.gateway_service import GatewayService
 from stratalog_gateway.settings import GatewaySection
 
 
@@ -70,3 +74,11 @@ def test_clients_are_given_the_address_of_their_listener(tmp_path: Path) -> None
                 gateway.addresses[name]
             }
         assert gateway.addresses["INSIDE"] == gateway.bootstrap != gateway.addresses["OUTSIDE"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "0:0::0"])  # noqa: S104 - refused
+def test_an_unspecified_address_is_not_advertised(tmp_path: Path, host: str) -> None:
+    section = GatewaySection(host=host, port=0, insecure=True)
+    with open_engine(tmp_path) as engine, pytest.raises(ConfigError, match=r"set advertised\.host"):
+        GatewayService(section, Env()).start(engine)
+    dataclasses.replace(section, advertised_host="kafka.example.org").check_advertised()
