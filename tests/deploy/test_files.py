@@ -63,6 +63,7 @@ def test_the_image_installs_extras_that_exist(dockerfile: DockerfileParser) -> N
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     (names,) = re.findall(r"\$\{wheel\}\[([\w,-]+)\]", dockerfile.content)
     assert set(names.split(",")) <= set(extras)
+    assert "gateway" in names, "docs/running.md runs `stratalog serve` in the image"
 
 
 def test_the_context_of_the_image_has_all_that_a_wheel_needs() -> None:
