@@ -17,8 +17,10 @@ from stratalog import Record, open_engine
 from stratalog.errors import ConfigError, CorruptBatchError
 from stratalog_spark import Maintenance
 from stratalog_spark.lake import syncer as micro_batches
+from stratalog_spark.lake import tasks
 from stratalog_spark.lake.protobuf import compile_proto
 from stratalog_spark.lake.table import TableConflictError
+from stratalog_spark.read.read_split import read_split
 from tier_jobs import run_here
 
 pytestmark = pytest.mark.usefixtures("has_lakes")
@@ -156,6 +158,27 @@ def test_the_latest_record_of_each_key_remains(lake: Lake) -> None:
     assert {row["kafka_key"]: row["value"] for row in lake.rows()} == {b"a": b"6", b"c": b"4", b"d": b"5"}
     assert lake.sync(syncer) == 0
     assert len(lake.rows()) == 3
+
+
+def test_distinct_keys_are_sorted_in_few_passes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over all collected rows for each Arrow batch would take quadratic time."""
+    latest, passes = tasks.latest, list[int]()
+
+    def read_single_rows(*arguments: Any) -> Iterator[Any]:
+        for batch in read_split(*arguments):
+            yield from (batch.slice(row, 1) for row in range(batch.num_rows))
+
+    def count_pass(rows: Any, *, each_partition: bool) -> Any:
+        passes.append(rows.num_rows)
+        return latest(rows, each_partition=each_partition)
+
+    monkeypatch.setattr(tasks, "read_split", read_single_rows)
+    monkeypatch.setattr(tasks, "latest", count_pass)
+    monkeypatch.setattr(tasks, "_HELD_BYTES", 1)
+    lake.append(0, [record(b"%d" % number, b"v") for number in range(64)])
+    assert lake.sync(lake.syncer(upsert=1)) == 64
+    assert len(lake.places()) == 64
+    assert len(passes) < 32
 
 
 def test_a_timestamp_after_the_year_9999_is_later_than_other_timestamps_of_its_key(lake: Lake) -> None:

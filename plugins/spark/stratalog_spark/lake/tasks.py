@@ -136,16 +136,17 @@ class Work:
         The file has one Arrow record batch for each bucket. Records without a key are written to files of the
         quarantine.
         """
-        decoder, tables, size = self._decoder(), list[Any](), 0
+        decoder, tables, size, limit = self._decoder(), list[Any](), 0, _HELD_BYTES
         with self._open_bad_files() as bad_files:
             for batch in self._read(split):
                 keyless = clear_invalid_times(batch.filter(batch.column("key").is_null()))
                 bad_files.add(decoder.quarantine_rows(keyless, [NO_KEY] * keyless.num_rows))
                 tables.append(pa.Table.from_batches([batch.filter(batch.column("key").is_valid())]))
                 size += tables[-1].nbytes
-                if size > _HELD_BYTES:
+                if size > limit:
                     tables = [latest(pa.concat_tables(tables), each_partition=True)]
                     size = tables[0].nbytes
+                    limit = max(2 * size, _HELD_BYTES)  # a fixed limit would take quadratic time for distinct keys
             quarantined = bad_files.finish()
         rows = latest(pa.concat_tables(tables), each_partition=True) if tables else None
         if rows is None or not rows.num_rows:
