@@ -261,6 +261,7 @@ def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, t
         ([b'{"user": "u0"}, {"user": "u1"}', b"", b'{"user": "u2"}'], [0, 1]),
         ([b'{"user": "\xff"}', b'{"user": "u1"}'], [0]),
         ([b" ", None, b'{"user": "u2"}'], [0]),
+        ([b'{"user": "u0"}], "more": [{"user": "u1"}', b'{"items": [{"user": "u1"}], "user": "u2"}'], [0]),
     ],
 )
 def test_a_json_value_is_one_object(values: Sequence[bytes | None], bad: Sequence[int]) -> None:
@@ -269,7 +270,8 @@ def test_a_json_value_is_one_object(values: Sequence[bytes | None], bad: Sequenc
     )
     assert malformed_indexes == bad
     assert parsed.to_pylist() == [
-        None if value is None or number in bad else json.loads(value) for number, value in enumerate(values)
+        None if value is None or number in bad else {"user": json.loads(value)["user"]}
+        for number, value in enumerate(values)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -28,6 +29,7 @@ CONFLUENT_BYTES: Final = 5  # a zero byte and the id of the writer's schema
 SAMPLE_ROWS: Final = 1_000
 _COLUMN: Final = "v"
 _BEFORE, _AFTER = b'{"v":[', b"]}"  # before and after a JSON value: the result is a line with the column _COLUMN
+_MAY_END_ARRAY: Final = re.compile(rb"\}\s*\]\s*,")  # in a text that ends the array of its line, and adds another field
 
 
 class JsonValues:
@@ -39,8 +41,6 @@ class JsonValues:
 
     def __init__(self, fields: Any) -> None:
         self.type = pa.struct(list(fields))
-        lines = pa.schema([pa.field(_COLUMN, pa.list_(self.type))])
-        self._options = pyarrow.json.ParseOptions(explicit_schema=lines, unexpected_field_behavior="ignore")
 
     def parse(self, values: Any) -> Parsed:
         """Parse a column of binaries.
@@ -76,18 +76,31 @@ class JsonValues:
         """
         if not texts:
             return pa.array([], self.type)
-        data = _BEFORE + (_AFTER + b"\n" + _BEFORE).join(texts) + _AFTER
-        blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
         try:
-            table = pyarrow.json.read_json(io.BytesIO(data), read_options=blocks, parse_options=self._options)
-            lists: Any = table.column(_COLUMN).combine_chunks()  # pyarrow's type stubs have no lists here
+            lists = _read_lines(texts, _BEFORE, _AFTER, pa.list_(self.type))
             structs = lists.flatten()
             structs.validate(full=True)  # pyarrow's parser accepts strings that are not UTF-8
+            if any(map(_MAY_END_ARRAY.search, texts)):
+                _read_lines(texts, b'{"v":', b"}", self.type)  # raises an error for a text that ends the array
         except pa.ArrowInvalid:
             return None
         if len(lists) != len(texts) or lists.value_lengths().unique().to_pylist() != [1] or structs.null_count:
             return None
         return structs
+
+
+def _read_lines(texts: Sequence[bytes], before: bytes, after: bytes, kind: Any) -> Any:
+    """Return the column ``_COLUMN``, of the type ``kind``, of the lines that contain the texts.
+
+    Raise ArrowInvalid if a line is not valid.
+    """
+    data = before + (after + b"\n" + before).join(texts) + after
+    blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    schema = pa.schema([pa.field(_COLUMN, kind)])
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    table = pyarrow.json.read_json(io.BytesIO(data), read_options=blocks, parse_options=options)
+    column: Any = table.column(_COLUMN).combine_chunks()  # pyarrow's type stubs have no lists here
+    return column
 
 
 def ddl_fields(text: str) -> Any:
