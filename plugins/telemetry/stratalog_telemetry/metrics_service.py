@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -95,12 +97,19 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True  # an open connection without a request does not delay a stop
 
     def __init__(self, address: tuple[str, int], engine: Engine) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         self.engine = engine
         self.registry = CollectorRegistry()
         self.registry.register(EngineCollector(engine))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind the socket. Unlike the base class, do not look up the host's name in DNS."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
 class _Handler(BaseHTTPRequestHandler):

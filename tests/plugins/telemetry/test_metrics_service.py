@@ -34,9 +34,9 @@ def service(engine: Engine) -> Iterator[MetricsService]:
     made.stop(0)
 
 
-def get(port: int, path: str, accept: str = "") -> tuple[int, str, str]:
+def get(port: int, path: str, accept: str = "", *, host: str = "127.0.0.1") -> tuple[int, str, str]:
     """Return the status, the content type and the text of the response."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = HTTPConnection(host, port, timeout=30)
     try:
         connection.request("GET", path, headers={"Accept": accept} if accept else {})
         answer = connection.getresponse()
@@ -100,6 +100,20 @@ def test_an_engine_is_healthy_until_a_log_has_failed(service: MetricsService, en
     status, _, text = get(service.port, "/healthy")
     assert status == 503
     assert "stratalog_log_failed orders 1\n" in text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_it_listens_without_a_lookup_of_the_name(engine: Engine, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    def look_up(name: str) -> str:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(socket, "getfqdn", look_up)
+    service = MetricsService(MetricsSection(host=host, port=0))
+    service.start(engine)
+    try:
+        assert get(service.port, "/healthy", host=host)[0] == 200
+    finally:
+        service.stop(0)
 
 
 def test_other_paths_are_not_found(service: MetricsService) -> None:
