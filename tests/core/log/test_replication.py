@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from log_bed import LogBed, records
 from replication import replicate
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import OffsetOutOfRangeError
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEnd, Watermark
 from stratalog.model.records import Record
@@ -87,6 +88,26 @@ def test_a_follower_that_has_more_records_than_its_leader_gets_the_end_of_their_
         assert (fetched.diverging, fetched.size_bytes, fetched.next_offset) == (EpochEnd(0, 2), 0, 5)
     assert replicate(leader, follower) == -3
     assert held(follower) == held(leader)
+
+
+def test_a_follower_that_is_ahead_of_its_leader_fetches_the_end_of_its_last_epoch(pair: list[Log]) -> None:
+    """A truncation to the leader's log end could end inside a batch, and keep records that the leader never had."""
+    leader, follower = pair
+    for log in pair:
+        log.append(records(5))
+    follower.lead(1)
+    follower.append(records(3, start=90))
+    leader.lead(2)
+    leader.append(records(1, start=5))
+    follower.follow(2)
+    with leader.fetch(8, isolation="log_end", last_fetched_epoch=1) as fetched:
+        assert (fetched.diverging, fetched.size_bytes, fetched.next_offset) == (EpochEnd(0, 5), 0, 8)
+    assert replicate(leader, follower) == -3
+    leader.set_high_watermark(6)
+    leader.delete_records(1)
+    for offset, last_epoch in ((0, 0), (9, 3)):  # a deleted offset, an unknown epoch
+        with pytest.raises(OffsetOutOfRangeError):
+            leader.fetch(offset, isolation="log_end", last_fetched_epoch=last_epoch)
 
 
 def test_a_high_watermark_lags_by_one_fetch(pair: list[Log]) -> None:

@@ -192,6 +192,6 @@ def _divergence(view: LogView, offset: int, last_fetched_epoch: int) -> EpochEnd
     Source: apache/kafka Partition.readRecords.
     """
     end = view.epoch_end(last_fetched_epoch)
-    if end == UNDEFINED_END:
+    if end == UNDEFINED_END or offset < view.offsets.log_start:
         raise OffsetOutOfRangeError(str(view.name), offset, view.offsets.log_start, view.offsets.log_end)
     return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None

@@ -188,7 +188,7 @@ class LogReader(CheckedArguments, ABC):
                 empty result in this case.
             current_leader_epoch: the leader epoch that the caller expects; None means no check.
             last_fetched_epoch: epoch of the replica's last record before ``offset``. If the replica's log diverges from
-                this one, the result has no batches, and ``diverging`` is set.
+                this one, the result has no batches, and ``diverging`` is set, even if ``offset`` is above the log end.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end, or ``last_fetched_epoch`` is
