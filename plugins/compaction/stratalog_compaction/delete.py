@@ -84,7 +84,9 @@ def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
     start, end = log.segments[0].base_offset, log.segments[-1].end_offset
     if not reasons:
         return (Keep(start, end, KEPT),) if end > start else ()
-    middle = remaining[0].base_offset if remaining else end
+    last_deleted = log.segments[len(log.segments) - len(remaining) - 1]
+    # a segment in the tier may end inside the first local segment
+    middle = max(last_deleted.end_offset, remaining[0].base_offset) if remaining else end
     deletion = DeletePrefix(start, middle, "; ".join(dict.fromkeys(reasons)))
     return (deletion, Keep(middle, end, KEPT)) if end > middle else (deletion,)
 

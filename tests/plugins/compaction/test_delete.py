@@ -90,6 +90,18 @@ def test_segments_are_deleted_when_their_newest_record_is_too_old(
     assert ("retention.ms" in reasons(plan)) is bool(expected)
 
 
+@pytest.mark.parametrize("policy", [DeletePolicy(), COMPACT], ids=["delete", "compact"])
+def test_a_segment_of_the_tier_is_deleted_up_to_its_end_inside_a_local_segment(policy: CleanupPolicy) -> None:
+    """The tier has [0, 12). The local segment [10, 20) is from another leader, which had other segment bounds.
+
+    The plan once ended at offset 10. It deleted nothing, and the policy counted as wrong.
+    """
+    log = log_of([100, 100, 100], log_start=15)
+    first = replace(log.segments[0], end_offset=12, is_local=False, is_remote=True)
+    plan = policy.plan(replace(log, segments=(first, *log.segments[1:]), has_tier=True), FOREVER, 0)
+    assert [(action.start, action.end) for action in plan if isinstance(action, DeletePrefix)] == [(0, 12)]
+
+
 # --- by size -----------------------------------------------------------------------------------------------------
 
 
