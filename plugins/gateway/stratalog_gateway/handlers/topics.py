@@ -37,8 +37,8 @@ def _create(request: Request, topic: Any, times: int) -> Any:
             code = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, topic.name)
             if code:
                 raise RefusedError(code, "Authorization failed.")  # Kafka's text for CreateTopics
+        _check_free(node, topic.name)  # first, as in Kafka: applications expect this error, and continue
         _check_new(node, topic, count)
-        _check_free(node, topic.name)
         nulls = ",".join(setting.name for setting in topic.configs if setting.value is None)
         if nulls:
             raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
