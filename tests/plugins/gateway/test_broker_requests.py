@@ -383,10 +383,10 @@ def test_a_topic_that_is_in_a_deletion_twice_is_not_deleted(orders: Served) -> N
             results = wire.ask(
                 "DeleteTopics", 6, topics=(repeated_topic, unknown_topic, repeated_topic), timeout=SECOND
             ).responses
-            assert [item.error_code for item in results] == [42, 3, 42]
+            assert [item.error_code for item in results] == [42, 3]
         names = ("orders", "prices", "orders")
         results = wire.ask("DeleteTopics", 5, topic_names=names, timeout=SECOND).responses
-        assert [item.error_code for item in results] == [42, 0, 42]
+        assert [item.error_code for item in results] == [42, 0]
     assert list(orders.engine.topics()) == ["orders"]
 
 

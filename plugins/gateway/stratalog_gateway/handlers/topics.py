@@ -20,9 +20,13 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, Resour
 
 
 def create_topics(request: Request) -> Any:
-    """Create topics, or only check the request if ``validate_only`` is set. Return the response."""
-    names = Counter(topic.name for topic in request.body.topics)
-    return request.make(topics=tuple(_create(request, topic, names[topic.name]) for topic in request.body.topics))
+    """Create topics, or only check the request if ``validate_only`` is set. Return the response.
+
+    As in Kafka, a topic that is in the request twice is in the response once.
+    """
+    times = Counter(topic.name for topic in request.body.topics)
+    topics = {topic.name: topic for topic in request.body.topics}
+    return request.make(topics=tuple(_create(request, topic, times[name]) for name, topic in topics.items()))
 
 
 def _create(request: Request, topic: Any, times: int) -> Any:
@@ -118,19 +122,19 @@ def _check_brokers(node: Node, assignments: Sequence[Sequence[int]]) -> None:
 def delete_topics(request: Request) -> Any:
     """Delete topics, and return the response. From version 6 on, a request can contain ids instead of names.
 
-    As in Kafka, a topic is not deleted if its name or id is in the request twice.
+    As in Kafka, a topic is not deleted if its name or id is in the request twice, and is in the response once.
     """
     body, make = request.body, request.make
     requested = [(topic.name, topic.topic_id) for topic in getattr(body, "topics", ())]
     requested += [(name, None) for name in getattr(body, "topic_names", ())]
     times, results = Counter(requested), []
-    for identity in requested:
+    for identity, count in times.items():
         name, topic_id = identity
         # the lock prevents a new topic with the same name between the look-up of the id and the deletion
         with request.node.changing_topics, Outcome() as outcome:
             if (name is None) == (topic_id is None):
                 raise RefusedError(Code.INVALID_REQUEST, "name a topic either by its name or by its id")
-            if times[identity] > 1:
+            if count > 1:
                 raise RefusedError(Code.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
             topic_name = request.node.topic_of(topic_id.bytes) if name is None else name
             if topic_name is None:
@@ -145,11 +149,11 @@ def delete_topics(request: Request) -> Any:
 
 def create_partitions(request: Request) -> Any:
     """Add partitions to topics, or only check the request if ``validate_only`` is set. Return the response."""
-    names, results = Counter(topic.name for topic in request.body.topics), []
-    for topic in request.body.topics:
+    times, results = Counter(topic.name for topic in request.body.topics), []
+    for name, topic in {topic.name: topic for topic in request.body.topics}.items():
         with Outcome() as outcome:
-            _add(request, topic, names[topic.name])
-        results.append(outcome.part(request.make, "CreatePartitionsTopicResult", name=topic.name))
+            _add(request, topic, times[name])
+        results.append(outcome.part(request.make, "CreatePartitionsTopicResult", name=name))
     return request.make(results=tuple(results))
 
 
