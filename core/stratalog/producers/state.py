@@ -267,12 +267,16 @@ class ProducerState:
         coordinator. A producer without a state is new or was silent for too long. It may begin at any sequence number.
 
         Raises:
-            InvalidProducerEpochError: a newer epoch of the producer has written.
+            InvalidProducerEpochError: a newer epoch of the producer has written, or the epoch is negative.
             TransactionCoordinatorFencedError: a newer coordinator has ended a transaction of the producer.
             OutOfOrderSequenceError: the sequence number does not follow the last one.
             InvalidTxnStateError: the batch is not transactional, and the producer has an open transaction.
         """
-        producer = self._find(batch.producer_id) if batch.producer_id > NO_PRODUCER else None
+        if batch.producer_id <= NO_PRODUCER:
+            return
+        if batch.producer_epoch < 0:
+            raise InvalidProducerEpochError(f"producer {batch.producer_id} sent the epoch {batch.producer_epoch}")
+        producer = self._find(batch.producer_id)
         if producer is not None:
             producer.check(batch, marker, in_sequence=in_sequence)
 

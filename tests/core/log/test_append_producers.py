@@ -52,6 +52,13 @@ def test_batches_of_one_append_follow_one_another(bed: LogBed) -> None:
     assert log.offsets().log_end == 9
 
 
+def test_a_producer_without_an_epoch_is_refused(bed: LogBed) -> None:
+    log = bed.open()
+    with pytest.raises(InvalidProducerEpochError, match="sent the epoch -1"):
+        log.append_as_leader(batches(bed, (7, -1, 0, 1)))
+    assert log.offsets().log_end == 0
+
+
 @pytest.mark.parametrize(
     ("given", "error"),
     [
