@@ -293,7 +293,7 @@ def test_a_group_that_does_not_exist_is_an_error_from_version_6_on(gateway: Serv
             assert (group.error_code, group.group_state) == (code, "Dead")
 
 
-def test_a_group_is_described_with_assignments_only_if_it_is_stable(gateway: Served) -> None:
+def test_a_group_that_rebalances_is_described_with_its_last_assignments(gateway: Served) -> None:
     with gateway.wire() as wire, gateway.wire() as second_wire:
 
         def described() -> tuple[Any, ...]:
@@ -321,7 +321,12 @@ def test_a_group_is_described_with_assignments_only_if_it_is_stable(gateway: Ser
             assert any(third_wire.ask("Heartbeat", 2, **beat).error_code for _ in range(10_000))
             group = third_wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
             assert group.group_state == "PreparingRebalance"
-            assert {(item.member_metadata, item.member_assignment) for item in group.members} == {(b"", b"")}
+            described_members = [(item.member_metadata, item.member_assignment) for item in group.members]
+            assert described_members == [(b"", b"assigned"), (b"", b"")]
+            third_wire.ask("JoinGroup", 3, member_id=join_response.member_id, **values)
+            group = third_wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
+            assert group.group_state == "CompletingRebalance"
+            assert [item.member_assignment for item in group.members] == [b"assigned", b""]
 
 
 def test_an_assignment_is_returned_only_to_a_member_that_knows_the_protocol_of_its_group(gateway: Served) -> None:

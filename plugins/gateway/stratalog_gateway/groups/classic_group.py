@@ -264,6 +264,8 @@ class ClassicGroup:
             if member.syncing is not None:
                 member.restart_session(now_ns)
             member.end_sync(Synced(error))
+            if self.state is State.COMPLETING:
+                member.assignment = b""
         self.state = State.PREPARING
         self.deadline_ns = now_ns + wait_ns
 
@@ -336,7 +338,6 @@ class ClassicGroup:
         self.protocol, self.state = self.choose_protocol(), State.COMPLETING
         self.deadline_ns = now_ns + self._rebalance_ns()
         for member in self.members.values():
-            member.assignment = b""
             member.restart_session(now_ns)
             member.end_join(self.join_result(member))
 

@@ -68,7 +68,7 @@ def _describe_group(request: Request, name: str, group: ClassicGroup | None) -> 
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata(protocol) if is_stable else b"",
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=member.assignment,
         )
         for member in (() if group is None else group.members.values())
     )
