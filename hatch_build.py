@@ -40,6 +40,8 @@ class KernelBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add what compiled to ``build_data``; ``version`` is "standard" or "editable"."""
+        if sys.version_info < (3, 11):  # noqa: UP036 - pip builds the wheel before it checks requires-python
+            return  # pip then refuses this Python within seconds
         root = Path(self.root)
         sources = kernel_sources(root, self.build_config.builder.config.dev_mode_dirs)
         built = {}
