@@ -165,8 +165,8 @@ class LogMaintenance:
         """Remove the segments up to the end offset ``end`` from local disk, and return the number of evictions.
 
         The end offset of these segments (exclusive) is at most ``end``. Listeners are notified of each eviction.
-        Removed segments whose end offset is at most ``above`` do not count as evictions, because the log deletes their
-        records. If the active segment is removed, the log rolls first. Nothing is removed while the tier is
+        ``above`` is the log start: the removal of a segment whose end offset is at most ``above`` is not an eviction,
+        because the records of the segment are deleted. If the active segment is removed, the log rolls first. Nothing is removed while the tier is
         unavailable. A segment stays if it has records at or above the log start that the tier does not have. If ``end``
         is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
         """

@@ -129,9 +129,9 @@ class LatestWins(RecordFilter):
 
 
 def _choose_marked_offsets(job: RewriteJob, usable: int) -> range:
-    """Return the offsets for which the key map has a bit.
+    """Return the offsets for which the key map has a bit: all dirty offsets, or none.
 
-    Return no offsets if the bits would use memory that slots need.
+    There are no bits if they would leave too little memory for the slots, which contain the keys.
     """
     dirty = range(job.dirty_start, job.end)
     size = mark_bytes(dirty)

@@ -121,7 +121,7 @@ def _decompress_frames(view: memoryview, limit_bytes: int) -> bytearray:
     """
     raw: Buffer = view
     if sum(frame.needs_window for frame in _frames(view)):  # ``sum``, unlike ``any``, checks every frame
-        raw = _state_missing_sizes(view, limit_bytes)
+        raw = _add_missing_sizes(view, limit_bytes)
     contents = bytearray(_measure(raw, limit_bytes))
     size = 0
     with memoryview(contents) as output, _reader(raw) as reader:
@@ -146,11 +146,11 @@ def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
     return unpacker.stream_reader(raw, read_across_frames=True)
 
 
-def _state_missing_sizes(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the frames of ``view`` except skippable frames. Add the contents' size to frames that need a window."""
+def _add_missing_sizes(view: memoryview, limit_bytes: int) -> bytearray:
+    """Return the frames of ``view`` except skippable frames; headers of frames that need a window get a size."""
     frames = bytearray()
     for frame in _frames(view):
-        frames += _state_size(frame, _measure(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
+        frames += _with_size(frame, _measure(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
     return frames
 
 
@@ -210,7 +210,7 @@ def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
     return position, most_bytes
 
 
-def _state_size(frame: _Frame, size: int) -> bytes:
+def _with_size(frame: _Frame, size: int) -> bytes:
     """Return the frame with the size of its contents added to its header."""
     end = zstandard.frame_header_size(frame.raw)
     head = bytearray(frame.raw[:end])
