@@ -57,7 +57,7 @@ class CodecContract:
     @pytest.fixture
     def codec(self) -> Codec:
         """Return the codec to check; overridden by the subclass."""
-        raise NotImplementedError("give the fixture `codec`")
+        raise NotImplementedError("define the fixture `codec`")
 
     def test_id_fits_the_attributes(self, codec: Codec) -> None:
         """The codec id fits into bits 0 to 2 of the batch attributes; id 0 means "no codec"."""

@@ -37,7 +37,7 @@ class RecordFormatBed:
     @pytest.fixture
     def record_format(self) -> RecordFormat:
         """Return the record format to check; overridden by the subclass."""
-        raise NotImplementedError("give the fixture `record_format`")
+        raise NotImplementedError("define the fixture `record_format`")
 
     @pytest.fixture
     def codec(self) -> Codec:
@@ -45,7 +45,7 @@ class RecordFormatBed:
 
         The record format must find this codec by its id, which is in the attributes of a batch.
         """
-        raise NotImplementedError("give the fixture `codec`")
+        raise NotImplementedError("define the fixture `codec`")
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 

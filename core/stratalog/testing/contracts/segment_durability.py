@@ -35,7 +35,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
 
         Without this fixture, the tests of other processes and of power losses are skipped.
         """
-        pytest.skip("the subclass does not give the fixture provider")
+        pytest.skip("the subclass does not define the fixture provider")
 
     # --- processes ---------------------------------------------------------------------------------------------------
 

@@ -162,7 +162,8 @@ class ChunkIndex:
         for number, entry in enumerate(entries):
             stored_bytes, original_bytes = entry & ~RAW_BIT, self.original_bytes(number)
             if not 0 < stored_bytes <= original_bytes or (entry & RAW_BIT and stored_bytes != original_bytes):
-                raise CorruptObjectError(f"chunk {number} of {original_bytes} bytes is stored in {stored_bytes}", key)
+                text = f"chunk {number} has {stored_bytes} bytes in the object, and {original_bytes} before compression"
+                raise CorruptObjectError(text, key)
 
     def original_bytes(self, number: int) -> int:
         """Return the size (bytes) of a chunk before compression."""

@@ -54,7 +54,7 @@ class KeyRing:
         """
         keys = self._load()
         if keys.active is None:
-            raise ConfigError(f"{self._path} names no active key")
+            raise ConfigError(f"{self._path} names no active key: set active to the name of one of its keys")
         return keys.active, self._key(keys, keys.active)
 
     def key(self, key_id: str) -> bytes:

@@ -55,7 +55,8 @@ def check_names(names: Sequence[str], kinds: Sequence[str] = ()) -> tuple[str, .
             raise ConfigError(f"there is no column {name!r}{hint}")
     for name, kind in zip(canonical_names, kinds, strict=False):
         if kind != TYPES[name]:
-            raise ConfigError(f"column {name!r} is of type {TYPES[name]}, not {kind}: read it as that, and cast")
+            text = f"column {name!r} is of type {TYPES[name]}, not {kind}: read it as {TYPES[name]}, then cast it"
+            raise ConfigError(text)
     if len(set(canonical_names)) != len(canonical_names):
         raise ConfigError(f"a column is given twice: {', '.join(names)}")
     return tuple(names)

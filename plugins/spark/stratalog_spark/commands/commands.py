@@ -290,8 +290,8 @@ def _lines(file: Path | None) -> Iterator[bytes]:
 def _parse_hex(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
-    except ValueError as error:
-        raise ConfigError(f"--key-hex {text!r}: {error}") from None
+    except ValueError:
+        raise ConfigError(f"--key-hex {text!r}: use two hexadecimal digits for each byte of the key") from None
 
 
 @spark.command("convert")

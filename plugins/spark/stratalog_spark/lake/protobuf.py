@@ -77,7 +77,9 @@ class ProtobufValues(ValueParser):
         try:
             pb2 = import_module("google.protobuf.descriptor_pb2")
         except ImportError as error:
-            raise PluginImportError("Protobuf needs protobuf", "spark", "stratalog[protobuf]") from error
+            raise PluginImportError(
+                "values in Protobuf need the library protobuf", "spark", "stratalog[protobuf]"
+            ) from error
         try:
             files = pb2.FileDescriptorSet.FromString(descriptors).file
         except import_module("google.protobuf.message").DecodeError as error:
