@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from stratalog import Engine, Log, LogOffsets, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.spi import Clock
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import UNKNOWN_TOPIC, Code
 from stratalog_gateway.security.acls import AclFile
 from stratalog_gateway.security.quotas import Quotas
 from stratalog_gateway.security.users import load_users, save_users
@@ -185,6 +185,8 @@ class _Caches:
         key = topic if topic_id is None else topic_id, partition
         log = self._logs.get(key)
         if log is None:
+            if topic not in self.topics() and not self._source.offline_log_directories():
+                raise UnknownTopicError(UNKNOWN_TOPIC)  # the source would search all topics for similar names
             log = self._source.log(topic, partition)
             if topic_id is not None and log.topic_id is not None and log.topic_id.as_uuid.bytes != topic_id:
                 raise UnknownTopicIdError(f"the topic {topic} has another id now: {log.topic_id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import errno
 import threading
 import uuid
@@ -17,7 +18,7 @@ from stratalog import Engine, Record, TopicInfo, TopicPartition, TopicSetting, o
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.env import Env
 from stratalog.env.clock import SystemClock
-from stratalog.errors import LogDirOfflineError
+from stratalog.errors import LogDirOfflineError, UnknownTopicError
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.node import Node
@@ -62,6 +63,24 @@ def test_records_are_produced_and_fetched_by_topic_id(orders: Served) -> None:
 def test_an_unknown_topic_id_is_refused(orders: Served) -> None:
     with orders.wire() as wire:
         assert produced(wire, orders.batch([b"a"]), uuid.uuid4()).error_code == 100
+
+
+def test_an_unknown_topic_is_refused_without_a_search_for_similar_names(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = list[str]()
+
+    def search(name: str, *_: object, **__: object) -> list[str]:
+        searched.append(name)
+        return []
+
+    monkeypatch.setattr(difflib, "get_close_matches", search)
+    partition = part("ListOffsets", 6, "ListOffsetsPartition", partition_index=0, current_leader_epoch=-1, timestamp=0)
+    topics = (part("ListOffsets", 6, "ListOffsetsTopic", name="order", partitions=(partition,)),)
+    with orders.wire() as wire:
+        result = wire.ask("ListOffsets", 6, replica_id=-1, isolation_level=0, topics=topics)
+    assert result.topics[0].partitions[0].error_code == UnknownTopicError.kafka_code
+    assert searched == []
 
 
 def test_offsets_are_committed_and_read_by_topic_id(orders: Served) -> None:
