@@ -65,7 +65,7 @@ class Duties:
         return tuple(status for scheduler in self._schedulers for status in scheduler.status())
 
     def close(self) -> None:
-        """Start no further duty, and wait for running duties. Compaction and offload stop early. Idempotent."""
+        """Start no further duty, and wait for running duties. Compaction, offload and collection stop early. Idempotent."""
         self.cleaner.stop()
         if self._tiering is not None:
             self._tiering.close()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from stratalog.cleaning.plan.retention import relieve
@@ -195,14 +196,17 @@ class TierDuties:
             log = log_by_id.get((emptied_log.name, emptied_log.topic_id))
             remotes_and_epochs.append((emptied_log, None if log is None else _epoch_if_leader(log)))
         try:
-            return self._collection.collect_all(remotes_and_epochs)
+            return self._collection.collect_all(takewhile(lambda _: not self._closed, remotes_and_epochs))
         finally:
             for emptied_log in emptied_logs:
                 if self._collection.forget_deleted(emptied_log):
                     self._tier.release(emptied_log.name, emptied_log.topic_id)
 
     def close(self) -> None:
-        """End running offloads after the current segment, and start no further upload. Does not wait."""
+        """End running offloads after the current segment, and collections after the current log.
+
+        Start no further upload. Does not wait.
+        """
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from stratalog import Record, open_engine, open_reader
 from stratalog.engine.engine import Engine
 from stratalog.engine.open.log_opener import LogOpener
+from stratalog.engine.tiering.tier_duties import TierDuties
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.env.rate_limit import CopyRate
@@ -32,11 +33,12 @@ from stratalog.errors import (
 from stratalog.model.names import TopicPartition
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.testing.faults import FaultyVfs
+from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest.root import Head, TopicNote
 from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upkeep.collect import GRACE_MS, Collector
+from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upload.uploader import SegmentUploader
 
 TOPIC = TopicPartition("t", 0)
@@ -565,6 +567,37 @@ def test_an_offload_does_not_restore_the_segments_of_a_topic_that_leaves_the_tie
             assert list(reader.log("t", 0).records()) == []
         engine.alter_topic("t", {"remote.storage.enable": True})
         assert engine.offload()[0].segments == 2
+
+
+def test_a_collection_ends_after_the_current_log_if_the_engine_is_closed(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened(tmp_path, bucket, clock)
+    engine.create_topic("t", partitions=3)
+    for partition in range(3):
+        fill(engine, 1, partition=partition)
+    engine.offload()
+    collected, is_closing = list[TopicPartition](), threading.Event()
+    closing = threading.Thread(target=engine.close)
+    collect, close = TierCollection.collect, TierDuties.close
+
+    def collect_while_closing(self: TierCollection, remote: TierLog, leader_epoch: int | None) -> CollectReport:
+        if not collected:
+            closing.start()
+            assert is_closing.wait(60)
+        collected.append(remote.name)
+        return collect(self, remote, leader_epoch)
+
+    def note_close(self: TierDuties) -> None:
+        close(self)
+        is_closing.set()
+
+    monkeypatch.setattr(TierCollection, "collect", collect_while_closing)
+    monkeypatch.setattr(TierDuties, "close", note_close)
+    clock.advance_ms(3_600_000)
+    engine.run_duties()
+    closing.join(60)
+    assert collected == [TOPIC]
 
 
 def test_a_collection_does_not_restore_a_topic_that_is_deleted_meanwhile(
