@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.errors import ConfigError, LogDirError, LogDirOfflineError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogOpened
 from stratalog.model.names import TopicPartition, partitions_of, unknown_topic
+
+T = TypeVar("T")
 
 
 class OpenLogs:
@@ -46,7 +49,7 @@ class OpenLogs:
 
     def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the names of a topic's logs, sorted; raise UnknownTopicError if there are none."""
-        return partitions_of(self.names(), topic, self.places())
+        return partitions_of({*self.logs, *self.failed}, topic, self.places())
 
     def log(self, name: TopicPartition) -> Log:
         """Return an open log."""
@@ -57,7 +60,7 @@ class OpenLogs:
             self.check_all_reached(
                 f"there is no {name} in {self.places()}; a directory that is unavailable may contain it"
             )
-            raise unknown_topic(name, self.names(), self.places())
+            raise unknown_topic(name, {*self.logs, *self.failed}, self.places())
         return log
 
     def places(self) -> str:
@@ -113,7 +116,7 @@ class OpenLogs:
     def fail(self, name: TopicPartition, error: StorageError) -> None:
         """Move a log from ``logs`` to ``failed`` with its error."""
         self.failed = {**self.failed, name: error}
-        self.logs = {log_name: log for log_name, log in self.logs.items() if log_name != name}
+        self.logs = _without(self.logs, name)
 
     def write_dirty_starts(self, log: Log) -> None:
         """Write the cleaner checkpoint of the directory that contains ``log``. The file is durable on return."""
@@ -146,8 +149,8 @@ class OpenLogs:
             for directory in self.dirs:
                 if name in directory.folders:
                     directory.set_aside(name, delay_ms)
-            self.logs = {log_name: log for log_name, log in self.logs.items() if log_name != name}
-            self.failed = {log_name: error for log_name, error in self.failed.items() if log_name != name}
+            self.logs = _without(self.logs, name)
+            self.failed = _without(self.failed, name)
         except BaseException:
             if log is not None:
                 self.half_deleted.add(name)
@@ -155,3 +158,10 @@ class OpenLogs:
                 self.fail(name, error.advised("delete the topic again"))
             raise
         self.half_deleted.discard(name)
+
+
+def _without(entries: dict[TopicPartition, T], name: TopicPartition) -> dict[TopicPartition, T]:
+    """Return a copy of ``entries`` without ``name``; with many logs, the copy is much faster than a comprehension."""
+    copy = entries.copy()
+    copy.pop(name, None)
+    return copy
