@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -110,6 +111,13 @@ class _Server(ThreadingHTTPServer):
         """Bind the socket. Unlike the base class, do not look up the host's name in DNS."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log the error of a connection, for example when a client disconnects before the response."""
+        del request
+        error = sys.exception()
+        level = logging.DEBUG if isinstance(error, ConnectionError) else logging.WARNING
+        _LOGGER.log(level, "a request for metrics failed client=%s", client_address, exc_info=error)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator
-from http.client import HTTPConnection
+from http.client import HTTPConnection, RemoteDisconnected
 from pathlib import Path
 
 import pytest
@@ -125,6 +125,27 @@ def test_it_listens_without_a_lookup_of_the_name(engine: Engine, monkeypatch: py
         assert get(service.port, "/healthy", host=host)[0] == 200
     finally:
         service.stop(0)
+
+
+@pytest.mark.parametrize(("error", "level"), [(ConnectionResetError(), "DEBUG"), (RuntimeError(), "WARNING")])
+def test_a_failed_request_is_logged(
+    service: MetricsService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    error: Exception,
+    level: str,
+) -> None:
+    """A client that disconnects, such as Prometheus after its timeout, is no reason for a warning."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"{service_module.__name__}._Handler._answer", fail)
+    with caplog.at_level(logging.DEBUG, service_module.__name__), pytest.raises(RemoteDisconnected):
+        get(service.port, "/healthy")
+    assert [entry.levelname for entry in caplog.records if entry.name == service_module.__name__] == [level]
+    assert capfd.readouterr().err == ""
 
 
 def test_other_paths_are_not_found(service: MetricsService) -> None:
