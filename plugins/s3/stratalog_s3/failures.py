@@ -65,6 +65,7 @@ _NO_ANSWER_ERRORS: Final = frozenset(
 )  # of aiohttp, for a truncated response; "code" is not a status
 _EXPIRED_CODES: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 _IGNORED_DIGITS: Final = 7  # a Retry-After with this number of digits, or more, is ignored
+_GCS_FORBIDDEN: Final = "Forbidden: "  # gcsfs reports status 403 only in the text of an OSError
 _FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -93,6 +94,8 @@ def reply_of(error: BaseException) -> Reply | None:
             status = _status(getattr(raised, name, 0))
             if status:
                 return Reply("", status, str(raised))
+        if type(raised) is OSError and str(raised).startswith(_GCS_FORBIDDEN):
+            return Reply("", 403, str(raised))
     return None
 
 

@@ -13,7 +13,7 @@ import pytest
 from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-from stratalog.errors import ObjectNotFoundError, PluginImportError, StoreError
+from stratalog.errors import ObjectNotFoundError, PluginImportError, StoreError, StorePermissionError
 from stratalog.spi import Capability, Created, Env, ObjectStore
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog_s3.conditional import CONDITIONS, ConditionalStore
@@ -130,6 +130,15 @@ def test_a_missing_bucket_is_an_error(
 
     monkeypatch.setattr(Cloud, "written", refuse)
     with store_over(kind, scheme) as store, pytest.raises(ObjectNotFoundError):
+        store.create("a", b"x", deadline_ns=deadline_ns)
+
+
+def test_a_forbidden_create_is_an_error(deadline_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError("Forbidden: https://storage.example/upload/storage/v1/b/bucket/o\n...")  # as gcsfs has it
+
+    monkeypatch.setattr(Cloud, "written", refuse)
+    with store_over(Google, "gs") as store, pytest.raises(StorePermissionError):
         store.create("a", b"x", deadline_ns=deadline_ns)
 
 
