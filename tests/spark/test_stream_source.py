@@ -398,6 +398,24 @@ def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "delay_ms"),
+    [
+        ("1500us", 1),
+        ("7", 7),
+        ("7ms", 7),
+        ("2S", 2000),
+        ("2m", 120_000),
+        ("2min", 120_000),
+        (" 1h ", 3_600_000),
+        ("1d", 86_400_000),
+    ],
+)
+def test_a_delay_has_the_units_of_spark(text: str, delay_ms: int) -> None:
+    options = Options({"path": "data", "subscribe": "orders", "maxTriggerDelay": text}, streaming=True)
+    assert options.max_delay_ms == delay_ms
+
+
+@pytest.mark.parametrize(
     ("options", "streaming", "message"),
     [
         ({"endingOffsets": "latest"}, True, "endingOffsets is only for batch queries"),

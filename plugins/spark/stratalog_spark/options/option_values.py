@@ -11,7 +11,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 from stratalog import TopicPartition
 from stratalog.errors import ConfigError
 
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_US: Final = {
+    "us": 1, "ms": 1000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000,
+}  # fmt: skip
 
 Numbers: TypeAlias = dict[TopicPartition, int]
 T = TypeVar("T")
@@ -75,14 +77,16 @@ def parse_option(option: str, text: str, parse: Callable[[str], T]) -> T:
 def parse_duration_ms(option: str, text: str) -> int:
     """Parse a duration such as ``15m``, ``30s`` or ``1h`` to milliseconds. A number without a unit is in milliseconds.
 
+    Source: apache/spark JavaUtils.timeStringAsMs.
+
     Raises:
         ConfigError: the text is not a duration.
     """
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     unit = match and (match[2] or "ms")
-    if match is None or unit not in _UNITS_MS:
+    if match is None or unit not in _UNITS_US:
         raise ConfigError(f"option {option}={text!r} is not a duration such as 30s, 15m or 1h")
-    return parse_natural(option, match[1]) * _UNITS_MS[unit]
+    return parse_natural(option, match[1]) * _UNITS_US[unit] // 1000
 
 
 def parse_as_of(text: str) -> int | datetime:
