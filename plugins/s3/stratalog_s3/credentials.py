@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
@@ -13,6 +14,7 @@ from stratalog_s3.secret import SecretOptions
 
 EARLY_MS: Final = 60_000  # time before expiry at which new credentials are requested
 _FIELDS: Final = frozenset({"key", "secret", "token", "expires_ms"})
+_LOGGER: Final = logging.getLogger("stratalog.s3")
 CredentialProvider = Callable[[], Mapping[str, object]]
 
 
@@ -30,19 +32,29 @@ class RotatingCredentials:
         self._lock = threading.Lock()
         self._current: tuple[str, str, str | None] | None = None  # this and _expires_ms are under _lock
         self._expires_ms = 0
+        self._has_warned = False  # under _lock
 
     def current(self) -> tuple[str, str, str | None]:
         """Return key, secret and token. The token may be None.
 
         Call the user's function if this is the first call, if ``discard`` was called, or if the credentials expire
-        within a minute.
+        within a minute. If the function then fails, log one warning, and use the old credentials until they expire.
 
         Raises:
             StorePermissionError: the user's function failed, or returned invalid credentials.
         """
         with self._lock:
-            if self._current is None or (self._expires_ms and self._clock.now_ms() >= self._expires_ms - EARLY_MS):
-                self._current, self._expires_ms = self._request_new()
+            now_ms = self._clock.now_ms()
+            if self._current is None or (self._expires_ms and now_ms >= self._expires_ms - EARLY_MS):
+                try:
+                    self._current, self._expires_ms = self._request_new()
+                    self._has_warned = False
+                except StorePermissionError as error:
+                    if self._current is None or now_ms >= self._expires_ms:
+                        raise
+                    if not self._has_warned:
+                        _LOGGER.warning("the old credentials are used until they expire: %s", error)
+                    self._has_warned = True
             return self._current
 
     def discard(self) -> None:

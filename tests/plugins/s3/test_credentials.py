@@ -140,6 +140,28 @@ def test_credentials_are_renewed_a_minute_before_they_expire() -> None:
     assert credentials.current()[0] == "key-2"
 
 
+def test_credentials_are_used_until_they_expire_if_the_function_fails(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    provider = Provider(expires_ms=clock.now_ms() + 2 * EARLY_MS)
+    is_failing = False
+
+    def provide() -> Mapping[str, object]:
+        if is_failing:
+            raise TimeoutError
+        return provider()
+
+    credentials = RotatingCredentials(provide, clock, SecretOptions({}))
+    first, is_failing = credentials.current(), True
+    clock.advance_ms(2 * EARLY_MS - 1)
+    assert [credentials.current(), credentials.current()] == [first, first]
+    assert len(caplog.records) == 1
+    clock.advance_ms(1)
+    with pytest.raises(StorePermissionError):
+        credentials.current()
+    is_failing = False
+    assert credentials.current() != first
+
+
 @pytest.mark.parametrize(
     "given",
     [{}, {"key": "k"}, {"key": "k", "secret": 7}, {"key": "k", "secret": CANARY, "expires": 1}, {"key": "k", "secret": CANARY, "expires_ms": "soon"}],
