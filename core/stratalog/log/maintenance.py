@@ -166,9 +166,10 @@ class LogMaintenance:
 
         The end offset of these segments (exclusive) is at most ``end``. Listeners are notified of each eviction.
         ``above`` is the log start: the removal of a segment whose end offset is at most ``above`` is not an eviction,
-        because the records of the segment are deleted. If the active segment is removed, the log rolls first. Nothing is removed while the tier is
-        unavailable. A segment stays if it has records at or above the log start that the tier does not have. If ``end``
-        is 0, do nothing. Raises StorageError if the log is not writable, or if the disk failed.
+        because the records of the segment are deleted. If the active segment is removed, the log rolls first. Nothing
+        is removed while the tier is unavailable. A segment stays if it has records at or above the log start that the
+        tier does not have. If ``end`` is 0, do nothing. Raises StorageError if the log is not writable, or if the disk
+        failed.
         """
         removed_segments = drop_segments(self._state, end) if end else []
         evicted_segments = [segment for segment in removed_segments if segment.end_offset > above]
