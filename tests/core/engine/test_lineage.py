@@ -418,3 +418,31 @@ def test_an_engine_alone_does_not_open_what_another_continued_with(replicas: Rep
         pytest.raises(FencedEpochError),
     ):
         b.log("t", 0)
+
+
+def test_epochs_of_deleted_records_that_the_tier_lacks_are_no_divergence(replicas: Replicas) -> None:
+    """The tier has the epoch 0 alone, and the leader has deleted the records of the epochs 1 and 2.
+
+    The leader once answered that its epoch 0 ends where its first epoch begins. A follower in epoch 2 then truncated
+    all its records of the epochs 1 and 2, and its log ended below the high watermark.
+    """
+    with replicas.opened("a") as a, replicas.opened("b") as b:
+        leader, follower = a.log("t", 0), b.log("t", 0)
+        follower.follow(0)
+        for epoch in range(3):
+            leader.lead(epoch)
+            follower.follow(epoch)
+            leader.append([Record(value=b"%d" % epoch)])
+            replicate(leader, follower)
+            replicate(leader, follower)
+            leader.roll()
+            if not epoch:
+                a.offload()
+        leader.lead(3)
+        leader.append([Record(value=b"3")])
+        leader.delete_records(3)
+        assert leader.view().remote_end == 1
+        follower.follow(3)
+        assert leader.end_offset_for_epoch(2) == (2, 3)
+        assert replicate(leader, follower) == 1
+        assert (follower.offsets().log_start, follower.offsets().log_end) == (3, 4)

@@ -193,7 +193,10 @@ class LogView(NamedTuple):
         return self._all_epochs().epoch_at(offset)
 
     def _all_epochs(self) -> EpochCache:
-        return self.epochs if self.remote is None else self.epochs.with_earlier(self.remote.leader_epochs)
+        remote, entries = self.remote, self.epochs.entries
+        if remote is None or (entries and remote.end_offset < entries[0].start_offset):  # epochs in between are missing
+            return self.epochs
+        return self.epochs.with_earlier(remote.leader_epochs)
 
     def bound(self, isolation: str) -> int:
         """Return the exclusive upper bound of offsets for a reader of this isolation; raise ConfigError if unknown."""
