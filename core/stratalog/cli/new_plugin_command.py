@@ -18,7 +18,10 @@ from stratalog.cli.output import Output
 @click.option("--into", type=click.Path(path_type=Path), default=".", help="Parent of the new folder stratalog-NAME.")
 @json_option
 def new(output: Output, kind: str, name: str, into: Path) -> int:
-    """Write an installable plugin with one component NAME of the kind KIND, for example cleanup-policy or codec.
+    """Write an installable plugin with one component NAME of the kind KIND.
+
+    KIND is record-format, codec, index-format, extra-index, segment-store, object-store, tier-layout, cleanup-policy or
+    service.
 
     The methods of the component raise errors that describe the missing code. Its tests are the contract tests of KIND.
     """

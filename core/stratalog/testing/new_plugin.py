@@ -17,6 +17,7 @@ from stratalog import errors, spi
 from stratalog.errors import ConfigError
 from stratalog.errors.system import log_dir_error
 from stratalog.registry.component_kinds import KINDS, ComponentKind
+from stratalog.registry.registry import Registry
 from stratalog.registry.result_types import members_of
 from stratalog.testing.contract_run import CONTRACTS
 
@@ -72,7 +73,8 @@ def new_plugin(word: str, name: str, folder: Path) -> list[Path]:
         folder: parent of the new folder ``stratalog-NAME``, which must not exist. In NAME, ``-`` replaces ``_``.
 
     Raises:
-        ConfigError: the kind or the name is wrong, or the folder ``stratalog-NAME`` exists.
+        ConfigError: the kind or the name is wrong, an installed plugin offers a component with this kind and name, or
+            the folder ``stratalog-NAME`` exists.
         LogDirError: a file cannot be written, for example because the disk is full (DiskFullError).
     """
     kind = next((candidate for candidate in KINDS if candidate.title.replace(" ", "-") == word), None)
@@ -80,6 +82,9 @@ def new_plugin(word: str, name: str, folder: Path) -> list[Path]:
         raise ConfigError(f"{word!r} is not a kind of component; the kinds are {', '.join(kind_words())}")
     if not _NAME.match(name):
         raise ConfigError(f"name {name!r} is not of the form [a-z][a-z0-9_]*")
+    for plugin in Registry.load().plugins():
+        if any(offer.name == name for offer in plugin.offers.get(kind.key, ())):
+            raise ConfigError(f"plugin {plugin.name} already offers the {kind.title} {name!r}: choose another name")
     project = folder / f"stratalog-{name.replace('_', '-')}"
     if project.exists():
         raise ConfigError(f"{project} exists already: choose another name, or remove the folder")

@@ -13,6 +13,7 @@ from typing import get_type_hints
 import pytest
 
 from stratalog.cli.app import run
+from stratalog.cli.new_plugin_command import new
 from stratalog.errors import ConfigError
 from stratalog.registry.plugin_check import check_plugin
 from stratalog.testing.new_plugin import kind_words, new_plugin
@@ -37,11 +38,21 @@ def test_a_skeleton_imports_the_types_of_its_signatures(kind: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("kind", "name", "told"),
-    [("codek", "mine", "the kinds are record-format, codec"), ("codec", "Mine", "is not of the form")],
+    [
+        ("codek", "mine", "the kinds are record-format, codec"),
+        ("codec", "Mine", "is not of the form"),
+        ("codec", "zstd", "plugin formats already offers the codec 'zstd': choose another name"),
+    ],
 )
 def test_a_wrong_kind_or_name_is_refused(kind: str, name: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=told):
         new_plugin(kind, name, tmp_path)
+
+
+def test_the_help_of_the_command_names_all_kinds() -> None:
+    assert new.help is not None
+    _, _, listed_kinds = new.help.partition("KIND is ")
+    assert [kind for kind in kind_words() if kind not in listed_kinds] == []
 
 
 def test_a_folder_that_exists_is_not_overwritten(tmp_path: Path) -> None:
