@@ -209,8 +209,8 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     if record_format.magic != batches.magic:
         record_format, batches = _match_magic(settings, batches, origin)
     if batches.size_bytes > config.segment_bytes:
-        limit_bytes = config.segment_bytes
-        raise RecordBatchTooLargeError(f"the append has {batches.size_bytes} bytes, above segment.bytes={limit_bytes}")
+        text = f"the append has {batches.size_bytes} bytes, above segment.bytes={config.segment_bytes}"
+        raise RecordBatchTooLargeError(text).advised("append fewer records in one call, or increase segment.bytes")
     is_numbered = batches.has_producer and origin is _CLIENT
     result = _duplicate(state, batches) if is_numbered else None
     if result is not None:

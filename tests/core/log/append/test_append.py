@@ -109,7 +109,7 @@ def test_an_append_above_the_segments_size_is_refused_whole(bed: LogBed) -> None
     bed.topic = TopicConfig(segment_bytes=1000, max_message_bytes=300)
     log = bed.open()
     log.append(records(1))
-    with pytest.raises(RecordBatchTooLargeError, match=r"above segment\.bytes=1000"):
+    with pytest.raises(RecordBatchTooLargeError, match=r"above segment\.bytes=1000: append fewer records"):
         log.append(records(100, start=1, value_bytes=100))
     assert (values(log), len(log.segments()), log.healthy) == (expected(1), 1, True)
 
