@@ -26,7 +26,7 @@ from stratalog.errors import (
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
 from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 @pytest.fixture
