@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from stratalog.errors import ClosedError, StorageError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import TopicPartition
@@ -32,3 +33,17 @@ class Logs(ReadableLogs, Protocol):
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
         """Create a topic. Raises the errors of ``Engine.create_topic``; TopicExistsError if the topic exists."""
+
+
+def raise_if_closed(error: StorageError, logs: ReadableLogs) -> None:
+    """Raise ClosedError if the engine or the reader was closed before ``error`` was raised.
+
+    A ClosedError of one log, which is out of service, is not raised.
+    """
+    if isinstance(error, ClosedError):
+        try:
+            logs.log("", 0)  # no topic has this name
+        except ClosedError:
+            raise
+        except StorageError:
+            return

@@ -19,16 +19,9 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from stratalog.client.log_access import Logs, ReadableLogs
+from stratalog.client.log_access import Logs, ReadableLogs, raise_if_closed
 from stratalog.client.partitioner import partition_of_name
-from stratalog.errors import (
-    ClosedError,
-    CorruptBatchError,
-    InvalidRecordError,
-    StorageError,
-    TopicExistsError,
-    UnknownTopicError,
-)
+from stratalog.errors import CorruptBatchError, InvalidRecordError, StorageError, TopicExistsError, UnknownTopicError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, ScanStop
 from stratalog.model.messages.control import ControlType, EndMarker
@@ -175,9 +168,8 @@ class StateTopic(ABC):
         for name in names:
             try:
                 self.refresh(name.partition)
-            except ClosedError:
-                raise
-            except StorageError:
+            except StorageError as error:
+                raise_if_closed(error, self._logs)
                 is_complete = False
                 _LOGGER.exception("the stored state of clients cannot be read log=%s", name)
         return is_complete

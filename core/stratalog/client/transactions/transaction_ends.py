@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from stratalog.client.log_access import Logs
+from stratalog.client.log_access import Logs, raise_if_closed
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_external, is_internal
 from stratalog.client.transactions.transaction_log import TransactionLog
 from stratalog.client.transactions.transaction_states import (
@@ -26,7 +26,7 @@ from stratalog.client.transactions.transaction_states import (
     prepare_fence,
 )
 from stratalog.env.clock import Clock
-from stratalog.errors import ClosedError, ConcurrentTransactionsError, StorageError, UnknownTopicError
+from stratalog.errors import ConcurrentTransactionsError, StorageError, UnknownTopicError
 from stratalog.model.messages.transactions_topic import TransactionStatus
 from stratalog.model.names import TopicPartition
 
@@ -177,9 +177,8 @@ class TransactionEnds:
                     log.end_transaction(
                         transaction.producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch
                     )
-        except ClosedError:
-            raise
-        except StorageError:
+        except StorageError as error:
+            raise_if_closed(error, self._logs)
             _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)
 
     def abort_expired(self) -> tuple[str, ...]:
@@ -202,16 +201,15 @@ class TransactionEnds:
                 current = self._states.find(transactional_id)
                 if current is not None and is_expired(current.state, now_ms, self._expiration_ms):
                     self._states.forget(transactional_id, now_ms)
-            except ClosedError:
-                raise
-            except StorageError:
+            except StorageError as error:
+                raise_if_closed(error, self._logs)
                 _LOGGER.exception("an expired transactional id was not removed transactional_id=%s", transactional_id)
 
     def _settle(self, transactional_id: str, *, overdue_ms: int | None = None) -> bool:
         """Complete a prepared transaction, or abort an open one. Return True if an open transaction was aborted.
 
         With the current time as ``overdue_ms``, an open transaction is aborted only after its timeout. Errors are only
-        logged, except for ClosedError. If another thread is ending the transaction, do nothing.
+        logged, except for the ClosedError of a closed engine. If another thread is ending the transaction, do nothing.
         """
         try:
             with self.ending(transactional_id, waits=False):
@@ -219,9 +217,8 @@ class TransactionEnds:
                 self.complete(transactional_id)
         except ConcurrentTransactionsError:
             return False
-        except ClosedError:
-            raise
-        except StorageError:
+        except StorageError as error:
+            raise_if_closed(error, self._logs)
             _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
             return False
         return is_aborted

@@ -373,6 +373,28 @@ def test_an_unused_transactional_id_is_forgotten(tmp_path: Path, clock: ManualCl
         assert (last.key, last.value) == (transaction_key(ID), None)
 
 
+def test_a_log_out_of_service_does_not_end_the_duty(faulty: Faulty, clock: ManualClock) -> None:
+    """Such a log raises ClosedError, although the engine is open. The duty once took it for the end of the engine."""
+    engine = faulty.engine
+    begun(engine)
+    producer = begun(engine, OTHER_ID, T1)
+
+    def fail() -> None:
+        raise ValueError("no error of the disk")
+
+    faulty.before = fail
+    with pytest.raises(ValueError, match="no error"):
+        append(engine, producer, b"2", sequence=1)
+    clock.advance_ms(2 * MINUTE_MS)
+    engine.run_duties()
+    assert (status(engine, ID), status(engine, OTHER_ID)) == (
+        TransactionStatus.PREPARE_ABORT,
+        TransactionStatus.COMPLETE_ABORT,
+    )
+    assert engine.log(*T1).open_transactions() == []
+    assert engine.transactions.abort_expired() == ()
+
+
 def test_the_duty_ends_without_messages_if_the_engine_is_closed_meanwhile(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
