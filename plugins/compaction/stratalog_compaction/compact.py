@@ -149,7 +149,8 @@ def plan_compaction(log: LogSummary, rules: Sequence[Rule], config: TopicConfig,
     """
     actions = [action for action in plan_prefix(log, rules) if isinstance(action, DeletePrefix)]
     start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
-    remaining = [segment for segment in log.segments if segment.base_offset >= start]
+    # the first local segment may begin in the deleted part of the tier
+    remaining = [segment for segment in log.segments if segment.base_offset >= start or segment.end_offset > start]
     return [*actions, *_plan_segments(log, remaining, config, now_ms)]
 
 

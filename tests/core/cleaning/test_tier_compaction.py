@@ -23,6 +23,7 @@ from stratalog import Engine, Record
 from stratalog.cleaning.compact.tier_range import CommittedSegment
 from stratalog.cli.app import run
 from stratalog.errors import CorruptionError, FencedEpochError, StoreTimeoutError
+from stratalog.log.log import Log
 from stratalog.model.events import SegmentEvicted
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment
@@ -708,18 +709,11 @@ def test_the_log_start_does_not_fall_when_everything_in_the_tier_was_deleted(log
     assert reopened_log.append([Record(key=b"x", value=b"y")]).base_offset == 4
 
 
-@pytest.mark.parametrize(("watermark", "bases"), [(6, [4, 8]), (9, [4, 8]), (9, [4])])
-def test_a_new_leader_compacts_a_tier_that_ends_inside_one_of_its_segments(
-    tmp_path: Path, watermark: int, bases: list[int]
-) -> None:
-    """Replicas have other segment bounds than the leader that offloaded. The compaction once failed on a new leader.
-
-    If the segment inside which the tier ends was dirty, too, or active, the plan of the policy counted as wrong.
-    """
-    logs = TieredLogs(tmp_path, settings={"watermark": "external"})
+def replicas_with_other_bounds(logs: TieredLogs, bases: list[int]) -> tuple[Engine, Log]:
+    """Return a new leader and its engine. The tier ends at offset 6, and its local segments begin at 4 and maybe 8."""
     filled(logs.engine("a"), local_retention_bytes=0)
     logs.close()
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    shutil.copytree(logs.folder / "a", logs.folder / "b")
     engines = logs.engine("a"), logs.engine("b")
     leader, replica = (engine.log("t", 0) for engine in engines)
     leader.lead(1)
@@ -744,11 +738,40 @@ def test_a_new_leader_compacts_a_tier_that_ends_inside_one_of_its_segments(
     assert [segment.base_offset for segment in replica.view().segments] == bases
     leader.follow(2)
     replica.lead(2)
+    return engines[1], replica
+
+
+@pytest.mark.parametrize(("watermark", "bases"), [(6, [4, 8]), (9, [4, 8]), (9, [4])])
+def test_a_new_leader_compacts_a_tier_that_ends_inside_one_of_its_segments(
+    tmp_path: Path, watermark: int, bases: list[int]
+) -> None:
+    """Replicas have other segment bounds than the leader that offloaded. The compaction once failed on a new leader.
+
+    If the segment inside which the tier ends was dirty, too, or active, the plan of the policy counted as wrong.
+    """
+    logs = TieredLogs(tmp_path, settings={"watermark": "external"})
+    engine, replica = replicas_with_other_bounds(logs, bases)
     append(replica, "f")
     replica.set_high_watermark(watermark)
-    results = engines[1].run_cleaner()
+    results = engine.run_cleaner()
     assert [(result.part, result.end, result.error) for result in results] == [("tier", 6, None)]
     assert committed(replica) == [(0, 6)]
     replica.set_high_watermark(9)
     assert letters(replica) == "2c 3a 4b 5d 6a 7e 8f"
+    logs.close()
+
+
+def test_the_segment_in_which_the_deleted_part_of_the_tier_ends_is_compacted(tmp_path: Path) -> None:
+    """The round once began at the next segment, and never compared the records of this segment with later records."""
+    logs = TieredLogs(tmp_path, settings={"watermark": "external"})
+    engine, replica = replicas_with_other_bounds(logs, [4, 8])
+    engine.alter_topic("t", {"remote.log.copy.disable": True, "local.retention.bytes": None})
+    append(replica, "ag")
+    replica.roll()
+    append(replica, "h")
+    replica.set_high_watermark(11)
+    replica.maintenance.raise_log_start(6)
+    (result,) = engine.run_cleaner()
+    assert (result.part, result.start, result.dirty_start, result.end, result.error) == ("local", 4, 6, 10, None)
+    assert letters(replica) == "7e 8a 9g 10h"
     logs.close()

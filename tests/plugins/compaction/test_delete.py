@@ -100,6 +100,8 @@ def test_a_segment_of_the_tier_is_deleted_up_to_its_end_inside_a_local_segment(p
     first = replace(log.segments[0], end_offset=12, is_local=False, is_remote=True)
     plan = policy.plan(replace(log, segments=(first, *log.segments[1:]), has_tier=True), FOREVER, 0)
     assert [(action.start, action.end) for action in plan if isinstance(action, DeletePrefix)] == [(0, 12)]
+    if policy is COMPACT:
+        assert [action.start for action in plan] == [0, 10, 20]
 
 
 # --- by size -----------------------------------------------------------------------------------------------------

@@ -146,8 +146,11 @@ def _merge_actions(
         return CompactionPlan(log, None, why, tier=tier)
     if not rewrites:
         return CompactionPlan(log, None, "; ".join(dict.fromkeys(action.reason for action in part_actions)), tier=tier)
+    part = [segment for segment in summary.segments if segment.is_remote == (tier is not None)]
+    # the first local segment may begin in the deleted part of the tier
+    first_offset = next((segment.base_offset for segment in part if segment.end_offset > deleted_end), deleted_end)
     merged = Rewrite(
-        start=max(min(action.start for action in rewrites), deleted_end),
+        start=max(min(action.start for action in rewrites), first_offset),
         end=min(action.end for action in rewrites),
         dirty_start=max(min(action.dirty_start for action in rewrites), deleted_end),
         reason="; ".join(dict.fromkeys(action.reason for action in rewrites)),
