@@ -100,9 +100,10 @@ class _Erasure:
         """
         log, searched_end = self.log, -1
         while not self._erase_above(searched_end):
-            start, searched_end = max(searched_end, 0), log.view().remote_end
             assert self.tier is not None
-            self._erase_in_tier(self.tier, start)
+            log.maintenance.refresh_remote()
+            start, searched_end = max(searched_end, 0), log.view().remote_end
+            self._erase_in_tier(self.tier, start, searched_end)
         if self.tier is not None and not log.is_leader:
             self._search_tier()
 
@@ -165,27 +166,26 @@ class _Erasure:
 
     # --- in the tier ---------------------------------------------------------------------------------------------
 
-    def _erase_in_tier(self, tier: TierLog, start: int) -> None:
-        """Erase the key from the segments with offsets from ``start`` on in the tier of a log that is the leader.
+    def _erase_in_tier(self, tier: TierLog, start: int, end: int) -> None:
+        """Erase the key from the segments with offsets in [start, end) in the tier of a log that is the leader.
 
         Committed segments are added to ``segments``, even before an error is raised. Raises the errors of
         ``CommittedPublisher``, such as RewriteStoppedError.
         """
         log = self.log
-        log.maintenance.refresh_remote()
         if tier.root is None:
             return
         traffic = Traffic()
         if self.dry_run:
             part = TierRange.of(log, traffic)
-            self.segments += [_tier_result(segment, count) for segment, count in self._holding_key(part, start)]
+            self.segments += [_tier_result(segment, count) for segment, count in self._holding_key(part, start, end)]
             return
         publisher = CommittedPublisher.open(log, tier, _REASON, traffic, ChangeKind.ERASE)
         publisher.keeps_swaps = True
         part = TierRange.of(log, traffic)
         erased = dict[int, ErasedSegment]()
         try:
-            for segment, count in self._holding_key(part, start):
+            for segment, count in self._holding_key(part, start, end):
                 new_segment, new_sha256 = self._build_without_key(segment, publisher, part.modified_ms(segment))
                 result = replace(
                     _tier_result(segment, count), bytes_after=new_segment.size_bytes, sha256_after=new_sha256
@@ -207,11 +207,11 @@ class _Erasure:
         listed = {remnant.where for remnant in self.remnants}
         self.remnants += (item for item in _list_unreferenced(log, tier, replaced_keys) if item.where not in listed)
 
-    def _holding_key(self, part: TierRange, start: int) -> Iterator[tuple[CommittedSegment, int]]:
-        """Yield each committed segment above ``start`` that has the key, with the number of records of the key."""
+    def _holding_key(self, part: TierRange, start: int, end: int) -> Iterator[tuple[CommittedSegment, int]]:
+        """Yield each committed segment in [start, end) that has the key, with the number of records of the key."""
         for segment in part.from_offset(start):
-            if not isinstance(segment, CommittedSegment):
-                continue
+            if not isinstance(segment, CommittedSegment) or segment.base_offset >= end:
+                return
             try:
                 count = self._count_records(segment)
             except CorruptionError as damage:

@@ -16,6 +16,7 @@ from replication import replicate
 from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
+from stratalog.cleaning.compact.tier_range import TierRange, Traffic
 from stratalog.cleaning.erase.erasure_report import EraseResult
 from stratalog.errors import ConfigError, FencedEpochError, StoreTimeoutError
 from stratalog.log.log import Log
@@ -315,6 +316,24 @@ def test_a_tombstone_that_is_offloaded_meanwhile_is_erased_after_the_record(logs
     assert letters(log) == "1b 2b 3c 5c"
     places = [remnant.where for remnant in result.remnants]
     assert sorted(places) == sorted(set(places))
+
+
+def test_a_preview_lists_a_segment_that_is_offloaded_meanwhile_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(engine, "ab", "bc")
+    engine.offload()
+    append(log, "Ac")
+    log.roll()
+    of_log = TierRange.of
+
+    def of_offloaded_log(log: Log, traffic: Traffic) -> TierRange:
+        engine.offload()
+        return of_log(log, traffic)
+
+    monkeypatch.setattr(TierRange, "of", of_offloaded_log)
+    (result,) = engine.erase("t", b"a", dry_run=True)
+    assert [(segment.part, segment.base_offset) for segment in result.segments] == [("tier", 0), ("tier", 4)]
 
 
 def test_an_erasure_in_a_topic_that_leaves_the_tier_meanwhile_is_repeated(logs: TieredLogs, engine: Engine) -> None:
