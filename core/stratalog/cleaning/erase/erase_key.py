@@ -104,7 +104,7 @@ class _Erasure:
             log.maintenance.refresh_remote()
             start, searched_end = max(searched_end, 0), log.view().remote_end
             self._erase_in_tier(self.tier, start, searched_end)
-        if self.tier is not None and not log.is_leader:
+        if self.tier is not None and (searched_end < 0 or not log.is_leader):
             self._search_tier()
 
     def _erase_above(self, searched_end: int) -> bool:

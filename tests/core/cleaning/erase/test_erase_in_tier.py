@@ -336,6 +336,23 @@ def test_a_preview_lists_a_segment_that_is_offloaded_meanwhile_once(
     assert [(segment.part, segment.base_offset) for segment in result.segments] == [("tier", 0), ("tier", 4)]
 
 
+def test_a_follower_that_leads_meanwhile_reports_what_it_did_not_erase(engine: Engine) -> None:
+    """The erasure skipped the tier while the log was a follower. It once reported success in this case."""
+    log = filled(engine, "ab", "bc")
+    engine.offload()
+    append(log, "c")
+    log.follow(1)
+
+    def lead(done_bytes: int, _: int) -> None:
+        if done_bytes and not log.is_leader:
+            log.lead(2)
+
+    (result,) = engine.erase("t", b"a", progress=lead)
+    assert log.is_leader
+    assert [remnant.kind for remnant in result.remnants if remnant.kind == "tier"] == ["tier"]
+    assert not result.is_complete
+
+
 def test_an_erasure_in_a_topic_that_leaves_the_tier_meanwhile_is_repeated(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "bcd", **DELETE)
     engine.offload()
