@@ -113,18 +113,20 @@ class LogOpener:
         """
         store_failed = threading.Event()
 
-        def read(loading: Loading) -> None:
-            if loading.remote is None or not loading.remote.is_here or store_failed.is_set():
+        def read(log: tuple[TierLog, LogFiles]) -> None:
+            remote, files = log
+            if not remote.is_here or store_failed.is_set():
                 return
             try:
-                read_tier(loading.remote, loading.files)
+                read_tier(remote, files)
             except StorageError as error:
                 if is_of_store(error):
                     store_failed.set()
                 if isinstance(error, StoreError):
-                    loading.remote.may_open_without(error)  # if True, the open of the log sends no request
+                    remote.may_open_without(error)  # if True, the open of the log sends no request
 
-        all_results(outcomes(loadings, read, self._settings.reader_threads, "stratalog-tier-heads"))
+        logs = [(loading.remote, loading.files) for loading in loadings if loading.remote is not None]
+        all_results(outcomes(logs, read, self._settings.reader_threads, "stratalog-tier-heads"))
 
     def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
         """Open one log without adding it to ``directory.logs``.
