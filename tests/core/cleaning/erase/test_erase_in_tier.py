@@ -298,6 +298,17 @@ def test_an_error_leaves_no_deleted_record_without_its_tombstone(
     assert letters(log) == "1b 2b 3c 5c"
 
 
+def test_an_erasure_whose_commit_had_no_reply_is_repeated_without_an_offload(logs: TieredLogs, engine: Engine) -> None:
+    """No segment waits for an offload, so no other commit would show if the commit of the erasure took effect."""
+    log = filled(engine, "ab", "bc")
+    engine.offload()
+    logs.sim.store.faults = lambda request: ObjectFault.NOT_APPLIED if request.kind == "create" else ObjectFault.NONE
+    assert isinstance(erased(engine).error, StoreTimeoutError)
+    logs.sim.store.faults = lambda _: ObjectFault.NONE
+    assert erased(engine).is_complete
+    assert letters(log) == "1b 2b 3c"
+
+
 def test_a_tombstone_that_is_offloaded_meanwhile_is_erased_after_the_record(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "ab", "bc")
     engine.offload()
