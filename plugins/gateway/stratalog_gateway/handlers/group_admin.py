@@ -38,8 +38,8 @@ def describe_groups(request: Request) -> Any:
     """Return the response with states and members of classic groups.
 
     As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist. A group
-    with committed offsets exists, even if it never had members. The response contains protocol, metadata and
-    assignments only if the group is stable.
+    with committed offsets exists, even if it never had members. The response contains protocol and metadata only if the
+    group is stable. During a rebalance, it contains the last assignments.
     """
     return request.make(groups=tuple(_describe(request, name) for name in request.body.groups))
 
