@@ -518,6 +518,10 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
         copied = (topic("orders", replication_factor=3),)
         [result] = wire.ask("CreateTopics", 7, topics=copied, timeout=SECOND, validate_only=False).topics
         assert result.error_code == 36
+        for only_check in (False, True):
+            misspelt = (topic("a name", replication_factor=3),)
+            [result] = wire.ask("CreateTopics", 7, topics=misspelt, timeout=SECOND, validate_only=only_check).topics
+            assert result.error_code == 17
         place = part("CreateTopics", 7, "CreatableReplicaAssignment", partition_index=0, broker_ids=(1,))
         placed_topics = (
             topic("other"), topic("counted", assignments=(place,)),

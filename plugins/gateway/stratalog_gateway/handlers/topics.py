@@ -41,13 +41,13 @@ def _create(request: Request, topic: Any, times: int) -> Any:
             code = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, topic.name)
             if code:
                 raise RefusedError(code, "Authorization failed.")  # Kafka's text for CreateTopics
-        _check_free(node, topic.name)  # first, as in Kafka: applications expect this error, and continue
+        check_topic_name(topic.name)
+        _check_free(node, topic.name)  # before the values, as in Kafka: applications expect this error, and continue
         _check_new(node, topic, count)
         nulls = ",".join(setting.name for setting in topic.configs if setting.value is None)
         if nulls:
             raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
         if only_check:
-            check_topic_name(topic.name)
             # without settings of plugins: only the creation of the topic checks them
             defaults = TopicConfig(remote_storage_enable=node.engine.tier is not None)
             _check_tier(node, defaults.replaced(defaults.known(config), "CreateTopics"))
