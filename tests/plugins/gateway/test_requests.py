@@ -999,6 +999,10 @@ def test_offsets_of_the_group_without_a_name_are_committed_read_and_deleted(orde
         assert response.topics[0].partitions[0].error_code == 0
         response = wire.ask("OffsetFetch", 1, group_id="", topics=requested)
         assert response.topics[0].partitions[0].committed_offset == 3
+        assert wire.ask("OffsetDelete", 0, group_id="", topics=()).error_code == 24  # INVALID_GROUP_ID
+        assert [item.group_id for item in wire.ask("ListGroups", 4, states_filter=()).groups] == [""]
+        [group] = wire.ask("DescribeGroups", 6, groups=("",), include_authorized_operations=False).groups
+        assert (group.error_code, group.group_state) == (0, "Empty")
         assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("",)).results] == [0]
 
 

@@ -256,6 +256,8 @@ def offset_delete(request: Request) -> Any:
     Offsets of topics to which members subscribe are not deleted.
     """
     require(request.client, Operation.DELETE, ResourceType.GROUP, request.body.group_id)
+    if not request.body.group_id:  # as in Kafka: this group accepts commits, but only DeleteGroups deletes its offsets
+        raise RefusedError(Code.INVALID_GROUP_ID)
     with request.groups.table.lock_group(request.body.group_id) as group:  # the lock prevents subscriptions and commits
         return _delete(request, group)
 
