@@ -272,15 +272,21 @@ class FsspecStore(StoreBase):
         except FileNotFoundError:
             if self._location.scheme not in FILE_SCHEMES:
                 raise
-            with self._folders:
-                self._call("makedirs", path.rpartition("/")[0], exist_ok=True, deadline_ns=deadline_ns)
+            self._make_folder(path, deadline_ns)
             self._call("pipe_file", path, data, deadline_ns=deadline_ns)
+
+    def _make_folder(self, path: str, deadline_ns: int) -> None:
+        """Create the folder of a file if the folder is missing."""
+        with self._folders:
+            self._call("makedirs", path.rpartition("/")[0], exist_ok=True, deadline_ns=deadline_ns)
 
     def _put_spooled(self, path: str, source: ByteSource, key: str, deadline_ns: int) -> None:
         with tempfile.NamedTemporaryFile(prefix="stratalog-upload-") as spool:
             for chunk in counted_chunks(source, key):
                 spool.write(chunk)
             spool.flush()
+            if self._location.scheme in FILE_SCHEMES:  # put_file would create the folder without the lock
+                self._make_folder(path, deadline_ns)
             self._call("put_file", spool.name, path, deadline_ns=deadline_ns)
 
     @contextlib.contextmanager

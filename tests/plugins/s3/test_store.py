@@ -115,6 +115,30 @@ def test_objects_are_stored_over_sftp(
     assert store.read("log/segments/1", deadline_ns=deadline_ns) == b"records"
 
 
+def test_a_folder_over_sftp_is_created_by_one_thread_at_a_time(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SFTP has no request that creates a folder unless it exists. Of two threads that see no folder, one would fail."""
+    created = list[str]()
+
+    class Folders(_SftpFileSystem):
+        def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002 - as in the base class
+            if not Path(path).is_dir():
+                assert vars(store)["_folders"].locked()
+                created.append(path)
+            super().makedirs(path, exist_ok=exist_ok)
+
+        def put_file(self, path1: str, path2: str, **_: object) -> None:
+            self.makedirs(path2.rpartition("/")[0], exist_ok=True)  # as fsspec does over SFTP
+            super().put_file(path1, path2)
+
+    monkeypatch.setitem(vars(sys.modules["fsspec.registry"])["_registry"], "sftp", Folders)
+    store = open_store(f"sftp://host{tmp_path}/tier", {"password": "a password"})
+    for number, size_bytes in enumerate((1, PART_BYTES + 1)):
+        store.put_file(f"log/{number}/a", BytesSource(bytes(size_bytes)), deadline_ns=deadline_ns)
+    assert [Path(path).name for path in created] == ["0", "1"]
+
+
 def test_a_large_object_is_written_through_a_temporary_file(store: FsspecStore, deadline_ns: int) -> None:
     data = bytes(PART_BYTES) + b"end"
     store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
