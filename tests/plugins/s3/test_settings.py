@@ -12,13 +12,14 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSRequest
 
 from stratalog.config.engine_settings import Limits
 from stratalog.errors import ConfigError
 from stratalog.spi import Buffer, BytesSource, Capability, ObjectStore
 from stratalog.testing.memory import memory_below
 from stratalog.testing.s3 import LocalS3
-from stratalog_s3.checksums import CHECKSUMS
+from stratalog_s3.checksums import CHECKSUMS, sign_with_md5
 from stratalog_s3.multipart import PartBudget
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
@@ -123,6 +124,14 @@ def test_an_old_server_gets_md5_of_a_deletion(open_store: OpenStore, deadline_ns
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_deletion_has_one_md5_if_two_threads_have_prepared_the_client() -> None:
+    """botocore would sign both, and send one."""
+    request = AWSRequest("POST", data=b"body")
+    for _ in range(2):
+        sign_with_md5(request)
+    assert len(request.headers.get_all("Content-MD5")) == 1
 
 
 def test_checksums_are_those_of_the_standards() -> None:
