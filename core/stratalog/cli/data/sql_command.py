@@ -84,10 +84,11 @@ def sql(
 
 def _quoting_advice(query: str, topics: Iterable[str], reason: str) -> str:
     """Return a line with the names that a failed query must have in double quotes; empty if there are none."""
+    unquoted = re.sub(r"""(["']).*?\1""", " ", query, flags=re.DOTALL)
     names = [
         name
         for name in ("offset", *topics)
-        if re.search(rf'(?<!["\w]){re.escape(name)}(?!["\w])', query)
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", unquoted)
         and (not name.isidentifier() or f'at or near "{name}"' in reason)
     ]
     return f"\nput these names in double quotes: {', '.join(map(_name, names))}" if names else ""

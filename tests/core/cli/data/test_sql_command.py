@@ -167,7 +167,7 @@ def test_mistakes_are_named(
 
 
 def test_quotes_are_not_advised_for_other_mistakes(folder: Path) -> None:
-    result = run('select nothing, "offset" from "odd-name", orders', folder)
+    result = run("""select nothing, "offset", 'an odd-name' from "odd-name", "an odd-name", orders""", folder)
     assert isinstance(result.exception, ConfigError)
     assert "double quotes" not in str(result.exception)
 
