@@ -217,7 +217,7 @@ def _advised(error: click.ClickException) -> click.ClickException:
         for name in _ARGUMENT_NAMES.get(error.option_name, ()):
             if name in arguments:
                 metavar = arguments[name].make_metavar(error.ctx).strip("[].")
-                return click.UsageError(f"{error.message} Use the argument {metavar}", error.ctx)
+                return click.UsageError(f"{error.message.rstrip('.')}. Use the argument {metavar}", error.ctx)
     if not (isinstance(error, click.UsageError) and error.message.startswith("Got unexpected extra argument")):
         return error
     extra = error.message.partition("(")[2].removesuffix(")")

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from stratalog import Record, open_engine
-from stratalog.cli.app import run
+from stratalog.cli.app import _advised, run
 from stratalog.testing.s3 import LocalS3
 
 READING = [
@@ -332,6 +333,13 @@ def test_the_option_of_another_command_is_advised_to_be_an_argument(
     command: list[str], argument: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(command, capsys).endswith(f". Use the argument {argument}\n")
+
+
+def test_the_advice_is_a_sentence_of_its_own_with_each_release_of_click() -> None:
+    """The message of click 8.2 has no full stop."""
+    context = click.Context(click.Command("ls", params=[click.Argument(["uri"])]))
+    error = click.NoSuchOption("--tier", "No such option: --tier", ctx=context)
+    assert _advised(error).message == "No such option: --tier. Use the argument URI"
 
 
 @pytest.mark.parametrize("option", ["--verify", "--hlp", "--nothing-like-it"])
