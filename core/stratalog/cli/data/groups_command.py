@@ -90,6 +90,8 @@ def reset_group(
     Without TOPICS, the command changes the offsets of all partitions in which the group has committed offsets.
     Stop the consumers of the group first. A running consumer would commit its own position later.
     """
+    if not group:  # for example, an empty variable in a script
+        raise ConfigError("group must not be empty")
     with place.engine() as engine:
         names = _partitions(engine, topics) if topics else list(_read_committed(engine, group))
         old = engine.group_offsets(group)

@@ -119,6 +119,12 @@ def test_a_deleted_group_has_no_offsets(folder: str, capsys: pytest.CaptureFixtu
     assert committed(folder, "audit") == {ORDERS[0]: 0}
 
 
+def test_the_offsets_of_an_empty_name_are_not_reset(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["groups", "reset", "", "orders", "--to", "end", "--dir", folder]) == 2
+    assert "group must not be empty" in capsys.readouterr().err
+    assert committed(folder, "") == {}
+
+
 @pytest.mark.parametrize("command", [["describe"], ["reset", "--to", "end"], ["delete", "--yes"]])
 def test_an_unknown_group_is_an_error_that_names_groups(
     folder: str, command: list[str], capsys: pytest.CaptureFixture[str]
