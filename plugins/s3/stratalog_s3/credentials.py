@@ -13,6 +13,7 @@ from stratalog.spi import Clock
 from stratalog_s3.secret import SecretOptions
 
 EARLY_MS: Final = 60_000  # time before expiry at which new credentials are requested
+RETRY_MS: Final = 10_000  # time after a failed call of the user's function in which the old credentials are used
 _FIELDS: Final = frozenset({"key", "secret", "token", "expires_ms"})
 _LOGGER: Final = logging.getLogger("stratalog.s3")
 CredentialProvider = Callable[[], Mapping[str, object]]
@@ -30,31 +31,31 @@ class RotatingCredentials:
     def __init__(self, provider: CredentialProvider, clock: Clock, secrets: SecretOptions) -> None:
         self._provider, self._clock, self._secrets = provider, clock, secrets
         self._lock = threading.Lock()
-        self._current: tuple[str, str, str | None] | None = None  # this and _expires_ms are under _lock
+        self._current: tuple[str, str, str | None] | None = None  # under _lock, as are both below
         self._expires_ms = 0
-        self._has_warned = False  # under _lock
+        self._due_ms = 0  # time of the next call of the provider, if the credentials expire
 
     def current(self) -> tuple[str, str, str | None]:
         """Return key, secret and token. The token may be None.
 
         Call the user's function if this is the first call, if ``discard`` was called, or if the credentials expire
-        within a minute. If the function then fails, log one warning, and use the old credentials until they expire.
+        within a minute. If the function then fails, log a warning, and use the old credentials until they expire. During
+        this time, call the function again at most every ten seconds.
 
         Raises:
             StorePermissionError: the user's function failed, or returned invalid credentials.
         """
         with self._lock:
             now_ms = self._clock.now_ms()
-            if self._current is None or (self._expires_ms and now_ms >= self._expires_ms - EARLY_MS):
+            if self._current is None or (self._expires_ms and now_ms >= self._due_ms):
                 try:
                     self._current, self._expires_ms = self._request_new()
-                    self._has_warned = False
+                    self._due_ms = self._expires_ms - EARLY_MS
                 except StorePermissionError as error:
                     if self._current is None or now_ms >= self._expires_ms:
                         raise
-                    if not self._has_warned:
-                        _LOGGER.warning("the old credentials are used until they expire: %s", error)
-                    self._has_warned = True
+                    _LOGGER.warning("the old credentials are used until they expire: %s", error)
+                    self._due_ms = min(self._clock.now_ms() + RETRY_MS, self._expires_ms)
             return self._current
 
     def discard(self) -> None:
