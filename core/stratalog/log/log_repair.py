@@ -64,7 +64,12 @@ def repair_log(
                 files.remove(segment_file(parsed.base_offset, ".index"))
                 files.remove(name)
     request = LoadRequest(
-        clean=True, recovery_point=report.known_end, log_start=log_start, high_watermark=None, writable=True
+        clean=True,
+        recovery_point=report.known_end,
+        log_start=log_start,
+        high_watermark=None,
+        writable=True,
+        is_replicated=True,  # the setting ``watermark`` of the engine is not known here
     )
     loaded_log = load(files, components, config, request)
     for segment in loaded_log.segments:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine
+from stratalog.cli.app import run
 from stratalog.env import Env
 from stratalog.errors import DiskFullError, LogDirOfflineError
 from stratalog.testing.faults import FaultyVfs, failing
@@ -182,6 +183,26 @@ def test_a_log_whose_last_records_are_lost_stays_in_the_leader_epoch_of_the_tier
         assert [result.tier_end for result in engine.offload()] == [3]
     with open_engine(crash_dir / "data", tier=f"file://{crash_dir}/tier", config=config) as engine:
         assert engine.log("t", 0).leader_epoch == (3 if watermark == "written" else 4)
+
+
+def test_a_repair_moves_no_leader_epoch_of_a_replica(tmp_path: Path) -> None:
+    """The repair once stored that the epoch of lost records begins at the new log end. Other replicas differ."""
+    crash_dir, files, config = tmp_path / "left", PowerLossVfs(tmp_path), {"watermark": "external"}
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "data", tier=f"file://{tmp_path}/tier", env=Env(files=files), config=config) as engine:
+        engine.create_topic("t", config={"remote.storage.enable": True})
+        log = engine.log("t", 0)
+        log.append([Record(value=b"durable")], "durable")
+        log.roll()
+        log.append([Record(value=b"lost")])
+        log.lead(3)
+        files.leave(crash_dir, None)
+    with (crash_dir / "data" / "t-0" / f"{1:020}.log").open("ab") as file:
+        file.write(bytes(30))
+    assert run(["verify", "--repair", str(crash_dir / "data")]) == 0
+    assert "3" not in (crash_dir / "data" / "t-0" / "leader-epoch-checkpoint").read_text().split()
+    with open_engine(crash_dir / "data", tier=f"file://{crash_dir}/tier", config=config) as engine:
+        assert engine.log("t", 0).leader_epoch == 0
 
 
 def tiered_by_a_broker(folder: Path, log_start: int = 3) -> Path:
