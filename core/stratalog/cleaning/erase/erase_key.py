@@ -114,14 +114,14 @@ class _Erasure:
         """
         log = self.log
         with log.maintenance.cleaning.local.busy:
+            if not self.dry_run and self._active_holds_key():  # the tier may have these offsets in other segments
+                log.roll()
             if self.tier is not None and log.is_leader and searched_end < min(log.view().remote_end, self.end):
                 return False
             if not log.maintenance.settle_remote():  # the erasure in the tier ends with a commit, which settles this
                 raise StorageError(
                     f"it is unknown if the last commit to the tier of {log.name} took effect: offload, then erase again"
                 )
-            if not self.dry_run and self._active_holds_key():
-                log.roll()
             self._erase_locally()
             return True
 

@@ -438,6 +438,31 @@ def test_a_replica_erases_its_copies_of_records_that_compaction_removed_from_the
     logs.close()
 
 
+def test_a_new_leader_erases_its_active_segment_whose_records_are_in_the_tier(tmp_path: Path) -> None:
+    """The erasure once left the key in this segment, and reported that it is complete."""
+    logs = TieredLogs(tmp_path, settings={"watermark": "external"})
+    filled(logs.engine("a"))
+    logs.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    engines = logs.engine("a"), logs.engine("b")
+    leader, replica = (engine.log("t", 0) for engine in engines)
+    leader.lead(1)
+    replica.follow(1)
+    for keys in ("ab", "ac"):
+        append(leader, keys)
+        leader.roll()
+        while replicate(leader, replica):
+            pass
+    for engine in engines:
+        engine.offload()
+    replica.lead(2)
+    assert [(segment.base_offset, segment.end_offset) for segment in replica.view().segments] == [(0, 4)]
+    assert replica.view().remote_end == 4
+    assert erased(engines[1]).is_complete
+    assert letters(replica) == "1b 3c"
+    logs.close()
+
+
 def test_damage_in_the_tier_is_reported_and_the_others_are_done(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "ab", local_retention_bytes=0, **DELETE)
     engine.offload()
