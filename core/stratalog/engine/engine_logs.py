@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import Final, TypeVar
 
 from stratalog.engine.duties.engine_metrics import EngineState
@@ -284,7 +283,7 @@ class EngineLogs:
     def _keep_inventory(self) -> None:
         if not self.open_logs.unreached:
             in_service = [directory.store for directory in self.open_logs.dirs if directory.failure is None]
-            keep_inventory(in_service, self._topics.entries, chain(self.open_logs.logs, self.open_logs.failed))
+            keep_inventory(in_service, self._topics.entries, self.open_logs.name_set())
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
         """Take over the logs of a tier into empty directories. Raises the errors of ``Attacher.run``."""

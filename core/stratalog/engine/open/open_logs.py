@@ -45,11 +45,15 @@ class OpenLogs:
 
     def names(self) -> tuple[TopicPartition, ...]:
         """Return the names of all logs, sorted, including logs that could not be opened."""
-        return tuple(sorted({*self.logs, *self.failed}))
+        return tuple(sorted(self.name_set()))
+
+    def name_set(self) -> set[TopicPartition]:
+        """Return the names of all logs. With many logs, this is much faster than ``names``, which sorts them."""
+        return {*self.logs, *self.failed}
 
     def partitions_of(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the names of a topic's logs, sorted; raise UnknownTopicError if there are none."""
-        return partitions_of({*self.logs, *self.failed}, topic, self.places())
+        return partitions_of(self.name_set(), topic, self.places())
 
     def log(self, name: TopicPartition) -> Log:
         """Return an open log."""
@@ -60,7 +64,7 @@ class OpenLogs:
             self.check_all_reached(
                 f"there is no {name} in {self.places()}; a directory that is unavailable may contain it"
             )
-            raise unknown_topic(name, {*self.logs, *self.failed}, self.places())
+            raise unknown_topic(name, self.name_set(), self.places())
         return log
 
     def places(self) -> str:

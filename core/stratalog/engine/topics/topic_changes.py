@@ -88,7 +88,7 @@ class TopicChanges:
         """Create a topic; see ``Engine.create_topic``."""
         check_topic(name)
         self._host.settings.limits.check_partitions(name, partitions)
-        if any(log_name.topic == name for log_name in (*self._open_logs.logs, *self._open_logs.failed)):
+        if any(log_name.topic == name for log_name in self._open_logs.name_set()):
             raise TopicExistsError(f"topic {name} exists already")
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain topic {name}")
         new_config = self._topics.check_settings(config, f"create_topic({name!r})")
