@@ -22,6 +22,9 @@ from stratalog.spi.service_contract import Command
 
 INTERRUPTED, TERMINATED = 130, 143
 COMPLETE_VARIABLE = "_STRATALOG_COMPLETE"
+_DIRECTORY_ARGUMENTS: Final = ("directories", "location", "files", "uri")
+_ARGUMENT_NAMES: Final = {"--dir": _DIRECTORY_ARGUMENTS, "-d": _DIRECTORY_ARGUMENTS, "--tier": ("uri",)}
+"""Options of some commands, and the arguments that other commands have instead of them."""
 
 
 class LazyGroup(click.Group):
@@ -201,11 +204,6 @@ def _run(argv: list[str]) -> int:
         _drop_output()
         return 2
     return result if isinstance(result, int) else 0
-
-
-_DIRECTORY_ARGUMENTS: Final = ("directories", "location", "files", "uri")
-_ARGUMENT_NAMES: Final = {"--dir": _DIRECTORY_ARGUMENTS, "-d": _DIRECTORY_ARGUMENTS, "--tier": ("uri",)}
-"""Options of some commands, and the arguments that other commands have instead of them."""
 
 
 def _advised(error: click.ClickException) -> click.ClickException:
