@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -77,6 +78,18 @@ def filled(engine: Engine, *segments: str, **config: object) -> Log:
         append(log, keys)
         log.roll()
     return log
+
+
+def two_replicas(logs: TieredLogs, **config: object) -> tuple[tuple[Engine, Engine], Log, Log]:
+    """Return two engines whose directories are equal and which share a tier, the leader of epoch 1, and its follower."""
+    filled(logs.engine("a"), **config)
+    logs.close()
+    shutil.copytree(logs.folder / "a", logs.folder / "b")
+    engines = logs.engine("a"), logs.engine("b")
+    leader, follower = (engine.log("t", 0) for engine in engines)
+    leader.lead(1)
+    follower.follow(1)
+    return engines, leader, follower
 
 
 def append(log: Log, keys: str) -> None:

@@ -31,7 +31,7 @@ from stratalog.testing.faults import FaultyVfs
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.upkeep.collect import GRACE_MS
-from tiered_logs import CONFIG, TieredLogs, append, committed, filled, letters, remote_of
+from tiered_logs import CONFIG, TieredLogs, append, committed, filled, letters, remote_of, two_replicas
 
 KEY = base64.b64encode(bytes(32)).decode()
 
@@ -711,13 +711,7 @@ def test_the_log_start_does_not_fall_when_everything_in_the_tier_was_deleted(log
 
 def replicas_with_other_bounds(logs: TieredLogs, bases: list[int]) -> tuple[Engine, Log]:
     """Return a new leader and its engine. The tier ends at offset 6, and its local segments begin at 4 and maybe 8."""
-    filled(logs.engine("a"), local_retention_bytes=0)
-    logs.close()
-    shutil.copytree(logs.folder / "a", logs.folder / "b")
-    engines = logs.engine("a"), logs.engine("b")
-    leader, replica = (engine.log("t", 0) for engine in engines)
-    leader.lead(1)
-    replica.follow(1)
+    engines, leader, replica = two_replicas(logs, local_retention_bytes=0)
     for keys, leader_rolls, replica_rolls in (("abc", True, False), ("a", False, True), ("bd", True, False)):
         append(leader, keys)
         while replicate(leader, replica, moves_watermark=False):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from stratalog.errors import ConfigError, FencedEpochError, StoreTimeoutError
 from stratalog.log.log import Log
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.upkeep.collect import GRACE_MS
-from tiered_logs import TieredLogs, append, committed, filled, letters, remote_of
+from tiered_logs import TieredLogs, append, committed, filled, letters, remote_of, two_replicas
 
 DELETE = {"cleanup_policy": "delete", "retention_ms": -1}
 KEY = base64.b64encode(bytes(32)).decode()
@@ -410,13 +409,7 @@ def test_a_follower_refers_to_its_leader(engine: Engine) -> None:
 def test_a_replica_erases_its_copies_of_records_that_compaction_removed_from_the_tier(tmp_path: Path) -> None:
     """The erasure once left the key in the copies of a new leader, and reported that it is complete."""
     logs = TieredLogs(tmp_path, settings={"watermark": "external"})
-    filled(logs.engine("a"), delete_retention_ms=0)
-    logs.close()
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    engines = logs.engine("a"), logs.engine("b")
-    leader, replica = (engine.log("t", 0) for engine in engines)
-    leader.lead(1)
-    replica.follow(1)
+    engines, leader, replica = two_replicas(logs, delete_retention_ms=0)
     for keys in ("abc", "Abd", "e", "f"):
         append(leader, keys)
         leader.roll()
@@ -441,13 +434,7 @@ def test_a_replica_erases_its_copies_of_records_that_compaction_removed_from_the
 def test_a_new_leader_erases_its_active_segment_whose_records_are_in_the_tier(tmp_path: Path) -> None:
     """The erasure once left the key in this segment, and reported that it is complete."""
     logs = TieredLogs(tmp_path, settings={"watermark": "external"})
-    filled(logs.engine("a"))
-    logs.close()
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    engines = logs.engine("a"), logs.engine("b")
-    leader, replica = (engine.log("t", 0) for engine in engines)
-    leader.lead(1)
-    replica.follow(1)
+    engines, leader, replica = two_replicas(logs)
     for keys in ("ab", "ac"):
         append(leader, keys)
         leader.roll()
